@@ -24,9 +24,14 @@ def test_content_appears_at_the_end_and_not_before(tmp_path):
 def test_an_error_inside_keeps_the_old_file_and_leaves_nothing_behind(tmp_path):
     target = tmp_path / "a.bin"
     target.write_bytes(b"old")
-    with pytest.raises(ZeroDivisionError), atomic_write(target) as stream:
-        stream.write(b"half")
-        raise ZeroDivisionError
+
+    def write():
+        with atomic_write(target) as stream:
+            stream.write(b"half")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        write()
     assert target.read_bytes() == b"old"
     assert [p.name for p in tmp_path.iterdir()] == ["a.bin"]
 

@@ -151,7 +151,7 @@ def test_nan_is_counted_and_named_on_reading_and_writing(tmp_path):
     gaussians = scene(n=5)
     save_ply(tmp_path / "scene.ply", gaussians)
     before = (tmp_path / "scene.ply").read_bytes()
-    ply = PlyData.read(tmp_path / "scene.ply", mmap=False)
+    ply = PlyData.read(tmp_path / "scene.ply")
     ply["vertex"].data["y"][1:4] = np.nan
     ply["vertex"].data["scale_0"][2] = np.inf
     ply.write(tmp_path / "bad.ply")

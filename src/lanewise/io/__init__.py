@@ -1,0 +1,1 @@
+"""Scenes, captures and splat files on disk."""

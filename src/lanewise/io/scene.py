@@ -30,7 +30,7 @@ class Gaussians:
     scales: Tensor
     opacities: Tensor
     sh0: Tensor
-    shN: Tensor
+    shN: Tensor  # noqa: N815  the name of the field
 
     def __post_init__(self) -> None:
         n = self.means.shape[0]
