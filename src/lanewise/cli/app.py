@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(name, arguments[1:])
 
 
-def _options(module: ModuleType, name: str, arguments: Sequence[str]) -> Any:
+def _options(module: ModuleType, name: str, arguments: Sequence[str]) -> CommonOptions:
     """The options of a command from its arguments; `SystemExit` after help and after a wrong argument."""
 
     def parse(**default: Any) -> Any:
