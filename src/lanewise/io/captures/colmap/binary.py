@@ -31,9 +31,12 @@ class _Cursor:
 
     def damaged(self, got: str, expected: str) -> InputError:
         return InputError(
-            str(self.path), got=got, expected=expected, why="the file is truncated or damaged",
+            str(self.path),
+            got=got,
+            expected=expected,
+            why="the file is truncated or damaged",
             fix="copy the model again or reconstruct it",
-        )  # fmt: skip
+        )
 
     def skip(self, size: int) -> int:
         """Offset of the next `size` bytes, which are then behind the cursor."""
@@ -106,20 +109,21 @@ def read_images(path: Path) -> tuple[Image, ...]:
 
 
 def read_points(path: Path) -> Points:
-    """Points of a `points3D.bin`, in file order; their tracks are passed over.
+    """Points of a `points3D.bin`, by their number (COLMAP writes them in no order); their tracks are passed over.
 
     Raises:
         InputError: the file is unreadable, truncated or damaged.
     """
     cursor = _open(path)
     count = cursor.count(_POINT.size)
-    xyz, rgb = np.empty((count, 3)), np.empty((count, 3), np.uint8)
+    ids, xyz, rgb = np.empty(count, np.uint64), np.empty((count, 3)), np.empty((count, 3), np.uint8)
     for i in range(count):
-        _, x, y, z, r, g, b, _, track_length = cursor.read(_POINT)
+        ids[i], x, y, z, r, g, b, _, track_length = cursor.read(_POINT)
         xyz[i], rgb[i] = (x, y, z), (r, g, b)
         cursor.skip(track_length * _TRACK_BYTES)
     cursor.finish()
-    return Points(xyz, rgb)
+    order = np.argsort(ids, kind="stable")
+    return Points(xyz[order], rgb[order])
 
 
 def write_model(folder: Path, cameras: Iterable[Camera], images: Iterable[Image], points: Points) -> None:
