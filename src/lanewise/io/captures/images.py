@@ -35,6 +35,16 @@ def image_size(path: Path) -> tuple[int, int]:
         return image.size
 
 
+def has_transparency(path: Path) -> bool:
+    """Whether the file's header announces an alpha channel or a transparent colour.
+
+    Raises:
+        InputError: the file is missing or no image.
+    """
+    with _opened(path) as image:
+        return _has_alpha(image)
+
+
 def decode_image(path: Path, width: int, height: int) -> NDArray[np.uint8]:
     """Pixels [height, width, 3], or [height, width, 4] with straight alpha where some pixel is not opaque.
 
@@ -93,8 +103,11 @@ def _eight_bit(image: PIL.Image.Image, path: Path) -> PIL.Image.Image:
         raise InputError(
             str(path), got="floating-point pixels", expected="8 or 16 bits", fix="convert the image to PNG or JPEG"
         )
-    has_alpha = image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info
-    return image.convert("RGBA" if has_alpha else "RGB")
+    return image.convert("RGBA" if _has_alpha(image) else "RGB")
+
+
+def _has_alpha(image: PIL.Image.Image) -> bool:
+    return image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info
 
 
 def _resized(image: PIL.Image.Image, width: int, height: int) -> PIL.Image.Image:

@@ -51,6 +51,28 @@ def is_distorted(camera: Camera) -> bool:
     return not CAMERA_MODELS[camera.model].pinhole_at_zero or any(distortion)
 
 
+def relative_name(image: Image, folder: Path) -> PurePosixPath:
+    """The image's name as a path inside the image folder.
+
+    Raises:
+        InputError: it is empty, absolute or leads out of the folder.
+    """
+    name = PurePosixPath(image.name)
+    if name.is_absolute() or ".." in name.parts or not name.parts:
+        raise InputError(
+            f"{folder} image {image.id}",
+            got=f"the name {image.name!r}",
+            expected="a path relative to the image folder and inside it",
+        )
+    return name
+
+
+def mask_of(masks: Path, name: str) -> Path | None:
+    """The mask of an image in the folder `masks`, or None: `NAME.jpg.png` as COLMAP has it, or `NAME.png`."""
+    candidates = (masks / f"{name}.png", (masks / name).with_suffix(".png"))
+    return next((path for path in candidates if is_file(path)), None)
+
+
 def undistort_fix(capture: Path) -> str:
     """The two commands that make an undistorted copy of a capture."""
     command = f"lanewise sfm --undistort {shlex.quote(str(capture))} --out DIR"
@@ -103,9 +125,7 @@ def _pinhole(camera: Camera, folder: Path, capture: Path) -> Intrinsics:
 
 def _frame(image: Image, camera: Intrinsics, folder: Path, image_folder: Path, masks: Path) -> Frame:
     where = f"{folder} image {image.name!r}"
-    name = PurePosixPath(image.name)
-    if name.is_absolute() or ".." in name.parts or not name.parts:
-        raise InputError(where, got="a path that leaves the image folder", expected="a path relative to it")
+    name = relative_name(image, folder)
     check_finite(np.concatenate([image.quat, image.translation]), where=where, what="pose qw qx qy qz tx ty tz")
     if abs(np.linalg.norm(image.quat) - 1) > ROTATION_TOLERANCE:
         raise InputError(
@@ -115,9 +135,7 @@ def _frame(image: Image, camera: Intrinsics, folder: Path, image_folder: Path, m
             why="another length means a damaged pose",
             fix="remove this image from the model, or reconstruct it again",
         )
-    candidates = (masks / f"{name}.png", masks / name.with_suffix(".png"))
-    mask = next((path for path in candidates if is_file(path)), None)
-    return Frame(str(name), image_folder / name, mask, image.viewmat, camera)
+    return Frame(str(name), image_folder / name, mask_of(masks, image.name), image.viewmat, camera)
 
 
 def _check_unique(ids: Iterable[int], what: str, folder: Path) -> None:
