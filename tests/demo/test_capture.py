@@ -10,6 +10,7 @@ from lanewise.demo.cameras import rings
 from lanewise.demo.scene import still_life
 from lanewise.demo.tracer import nearest
 from lanewise.errors import InputError, StorageError
+from lanewise.io.captures import load_capture
 
 write_small = partial(write_capture, width=40, height=30, views=6, points=300)
 
@@ -48,6 +49,17 @@ def test_pycolmap_reads_the_model(capture):
         with Image.open(capture / "images" / image.name) as png:
             assert png.size == (camera.width, camera.height)
     assert len(model.points3D) > 60
+
+
+def test_lanewise_reads_the_capture(capture):
+    loaded = load_capture(capture)
+    assert loaded.format == "colmap"
+    assert loaded.warnings == ()
+    assert loaded.points is not None
+    for view, ours in zip(loaded.views, rings(6, 40, 30), strict=True):
+        assert (view.width, view.height) == (40, 30)
+        np.testing.assert_allclose(view.viewmat, ours.viewmat, atol=1e-12)
+        np.testing.assert_allclose(view.K, ours.K)
 
 
 def test_the_models_cameras_see_the_models_points(capture):

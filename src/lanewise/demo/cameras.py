@@ -9,7 +9,7 @@ import numpy as np
 from lanewise.demo.shapes import Array, normalize
 
 _TARGET = np.array([0.0, 0.15, 0.45])  # what every camera looks at, world
-_RINGS = ((4.3, 1.5, 0.42), (3.8, 2.9, 0.35), (2.6, 4.2, 0.23))  # radius, height, share of the views
+_RINGS = ((4.3, 1.5, 0.42), (3.8, 2.9, 0.35), (2.9, 4.5, 0.23))  # radius, height, share of the views
 _FIELD_OF_VIEW = np.deg2rad(58)  # across the picture's width
 
 
