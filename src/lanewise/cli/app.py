@@ -10,6 +10,7 @@ import signal
 import sys
 import tempfile
 import traceback
+import warnings
 from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 import tyro
 
 from lanewise import __version__
-from lanewise.cli.console import CommonOptions, humans_to_stderr, write_json
+from lanewise.cli.console import CommonOptions, humans_to_stderr, warn, write_json
 from lanewise.errors import LanewiseError
 
 # The summaries stand here, so that the overview imports no command and is there at once.
@@ -86,7 +87,7 @@ def _run(name: str, arguments: Sequence[str]) -> int:
     try:
         module = importlib.import_module(f"lanewise.cli.{name}")
         options = _options(module, name, arguments)
-        with humans_to_stderr() if options.json == "-" else contextlib.nullcontext():
+        with _warnings_as_lines(), humans_to_stderr() if options.json == "-" else contextlib.nullcontext():
             return module.run(options)
     except SystemExit as stop:  # after --help (0) and after a wrong argument (2)
         return stop.code if isinstance(stop.code, int) else EXIT_USAGE
@@ -126,11 +127,23 @@ def _save_traceback() -> str:
 
 
 @contextlib.contextmanager
+def _warnings_as_lines() -> Iterator[None]:
+    """Show a warning as one line for people, without the place in the source that raised it."""
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: warn(str(message))
+        yield
+
+
+@contextlib.contextmanager
 def _sigterm_as_interrupt() -> Iterator[None]:
     """While a command runs, a polite kill is what Ctrl-C is: the run stops, tells how to resume, and exits with 130."""
 
     def interrupt(signum: int, frame: object) -> None:
-        raise KeyboardInterrupt
+        # By way of Ctrl-C's handler, which the trainer replaces to finish its step and write a checkpoint first. Shells
+        # start background jobs with Ctrl-C ignored: then there is no handler to go by.
+        if not callable(signal.getsignal(signal.SIGINT)):
+            raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)
 
     try:
         before = signal.signal(signal.SIGTERM, interrupt)

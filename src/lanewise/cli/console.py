@@ -133,7 +133,7 @@ def humans_to_stderr() -> Iterator[None]:
         _machine_output = None
 
 
-def number(value: float, digits: int = 2) -> str:
+def number(value: float | None, digits: int = 2) -> str:
     """A number for people: 24.68, 1.2e-05; `-` when there is none."""
     if value is None or not math.isfinite(value):
         return "-"

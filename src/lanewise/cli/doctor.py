@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -136,9 +137,9 @@ def _version(distribution: str) -> str | None:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """The release part of a version: 2.13.0+cpu -> (2, 13, 0)."""
-    parts = version.split("+")[0].split(".")
-    return tuple(int("".join(c for c in part if c.isdigit()) or 0) for part in parts[:3])
+    """The release part of a version: 2.13.0rc1+cpu -> (2, 13, 0)."""
+    release = re.match(r"\d+(\.\d+)*", version)
+    return tuple(map(int, release.group().split("."))) if release else ()
 
 
 def _device() -> Iterator[Check]:

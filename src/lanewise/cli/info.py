@@ -100,15 +100,23 @@ def describe_run(path: Path) -> tuple[dict[str, Any], list[str]]:
     from lanewise.train import RunFolder
 
     folder = RunFolder(path)
-    config, summary = folder.config(), folder.summary()
-    checkpoint = folder.latest_checkpoint()
+    config, checkpoint, records = folder.config(), folder.latest_checkpoint(), folder.metrics()
+    finished = (path / "summary.json").is_file()
     facts: dict[str, Any] = {
-        "steps": config.steps,
-        "latest_checkpoint": checkpoint,
-        "finished": summary is not None,
-        **{name: value for name, value in (summary or {}).items() if not isinstance(value, (dict, list))},
+        "capture": folder.capture_path(),
+        "steps_wanted": config.steps,
+        "steps_done": records[-1]["step"] if records else 0,
+        "newest_checkpoint": None if checkpoint is None else checkpoint.name,
+        "finished": finished,
     }
-    warnings = [] if summary else [f"the run is not finished; `lanewise train --resume {path}` goes on"]
+    if checkpoint is not None or folder.scene_path.is_file():
+        facts |= describe_gaussians(folder.scene())
+    if finished:
+        known = {name: value for name, value in folder.summary().items() if not isinstance(value, (dict, list))}
+        facts |= {name: value for name, value in known.items() if name not in facts}
+    warnings = [] if finished else [f"the run is not finished; `lanewise train --resume {path}` goes on"]
+    if not folder.capture_path().is_dir():
+        warnings.append(f"the capture {folder.capture_path()} has gone; --capture tells other commands where it is now")
     return facts, warnings
 
 

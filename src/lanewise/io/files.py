@@ -45,6 +45,18 @@ def atomic_write(path: Path | str) -> Iterator[BinaryIO]:
                 os.unlink(temporary)  # noqa: PTH108
 
 
+def make_folder(path: Path | str) -> None:
+    """Make a folder and those above it; one that is there stays.
+
+    Raises:
+        StorageError: it cannot be made.
+    """
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise storage_error(path, error) from error
+
+
 def storage_error(path: Path | str, error: OSError) -> StorageError:
     """The `StorageError` that tells a user what `error` means for the file `path`, and what helps."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -53,6 +65,8 @@ def storage_error(path: Path | str, error: OSError) -> StorageError:
         )
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return StorageError(path, problem="no permission to write here", fix="choose a folder that you may write to")
+    if error.errno == errno.EEXIST:
+        return StorageError(path, problem="there is a file of this name", fix="choose another folder")
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
         return StorageError(path, problem="the folder does not exist", fix=f"mkdir -p {Path(path).parent}")
     return StorageError(path, problem=f"could not be written ({error.strerror or error})")

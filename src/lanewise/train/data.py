@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,8 +59,15 @@ class Batch:
     Ks: Tensor
 
 
-def load_data(capture: Capture | Path | str, config: TrainConfig) -> TrainingData:
+def load_data(
+    capture: Capture | Path | str, config: TrainConfig, *, progress: Callable[[int, int], None] | None = None
+) -> TrainingData:
     """Load a capture (unless it is loaded already), divide it, and decode every photograph once.
+
+    Args:
+        capture: a capture, or its folder.
+        config: the settings.
+        progress: called with (decoded, total) after every photograph.
 
     Raises:
         InputError: the capture cannot be used, or not with these settings.
@@ -71,7 +78,7 @@ def load_data(capture: Capture | Path | str, config: TrainConfig) -> TrainingDat
     train = capture.train_views(0 if alone else config.test_every)
     test = () if alone else capture.test_views(config.test_every)
     _check_settings(capture, train, config)
-    check_images((*train, *test))
+    check_images((*train, *test), progress=progress)
     background = config.background or capture.background or (0.0, 0.0, 0.0)
     scale = scene_scale(np.stack([view.viewmat for view in train]))
     return TrainingData(capture, train, test, ImageCache(background), background, scale)

@@ -35,6 +35,10 @@ class StepRecord:
 class Observer(Protocol):
     """Gets the news of a run, in the thread that trains."""
 
+    def on_check(self, done: int, total: int) -> None:
+        """After each photograph that was decoded to check it, before anything else."""
+        ...
+
     def on_start(self, info: dict[str, Any]) -> None:
         """Before the first step: `run, capture, device, backend, steps, resumed_from, train_views, test_views, width,
         height, gaussians, scene_scale, warnings`."""
@@ -55,6 +59,9 @@ class Observer(Protocol):
 
 class Silent:
     """An observer that ignores the news; a base for those that want only some of it."""
+
+    def on_check(self, done: int, total: int) -> None:
+        """Ignore it."""
 
     def on_start(self, info: dict[str, Any]) -> None:
         """Ignore it."""

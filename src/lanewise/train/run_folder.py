@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from lanewise.errors import InputError, StorageError
-from lanewise.io.files import atomic_write, storage_error
+from lanewise.io.files import atomic_write, make_folder, storage_error
 from lanewise.io.ply import load_ply
 from lanewise.io.scene import Gaussians
 from lanewise.train.checkpoint import Checkpoint, load_checkpoint
@@ -105,14 +105,20 @@ class RunFolder:
         """The Gaussians of the newest checkpoint, else of scene.ply. Raises as `step_and_scene`."""
         return self.step_and_scene()[1]
 
-    def step_and_scene(self) -> tuple[int, Gaussians]:
-        """The Gaussians of the newest checkpoint, else of scene.ply, and after how many steps they were.
+    def step_and_scene(self, step: int | None = None) -> tuple[int, Gaussians]:
+        """The Gaussians of a checkpoint, and after how many steps they were.
+
+        Args:
+            step: the checkpoint of this step; without, the newest one, else scene.ply.
 
         Raises:
-            InputError: the folder has neither.
-            StorageError: all checkpoints are damaged.
+            InputError: it is not there.
+            StorageError: the checkpoint, or all of them, are damaged.
         """
-        checkpoint = self.load_latest()
+        if step is not None and not self.checkpoint_path(step).is_file():
+            kept = ", ".join(str(_step_of(path)) for path in reversed(self.checkpoints())) or "none"
+            raise InputError("step", got=step, expected=f"a step with a checkpoint ({kept})")
+        checkpoint = self.load_latest() if step is None else load_checkpoint(self.checkpoint_path(step))
         if checkpoint is not None:
             prefix = "optimizer.params."
             named = {k.removeprefix(prefix): v for k, v in checkpoint.tensors.items() if k.startswith(prefix)}
@@ -166,15 +172,11 @@ class RunFolder:
         Raises:
             StorageError: they cannot.
         """
-        try:
-            for folder in (self.path, self._checkpoints, self.path / "eval"):
-                folder.mkdir(parents=True, exist_ok=True)
-            for folder in (self.path, self._checkpoints, self.path / "eval"):
-                probe = folder / ".probe"
-                write_text(probe, "lanewise")
-                probe.unlink()
-        except OSError as error:
-            raise error if isinstance(error, StorageError) else storage_error(self.path, error) from error
+        for folder in (self.path, self._checkpoints, self.path / "eval"):
+            make_folder(folder)
+            probe = folder / ".probe"
+            write_text(probe, "lanewise")
+            probe.unlink()
 
     def require_space(self, size: int, purpose: str) -> None:
         """Raise `StorageError` unless the disk has `size` bytes to spare."""

@@ -6,9 +6,12 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from lanewise.errors import InputError
 from lanewise.io.captures import Capture
-from lanewise.train.config import Backend, TrainConfig
+from lanewise.splat._backend import Backend, resolve_backend
+from lanewise.train.config import TrainConfig
 from lanewise.train.data import load_data
 from lanewise.train.evaluation import evaluate
 from lanewise.train.observer import Observer, silent
@@ -42,9 +45,10 @@ def train(
     config = config or TrainConfig()
     config.validate()
     device = resolve_device(config.device)
+    resolve_backend(config.backend, torch.empty(0, device=device))  # refused now, if it is to be
     run = RunFolder(out)
     run.refuse_existing()
-    data = load_data(capture, config)
+    data = load_data(capture, config, progress=observer.on_check)
     run.prepare()
     trainer = Trainer(data, config, run, device, observer)
     # From here on the run can be resumed: until the first checkpoint, by beginning again.
@@ -83,7 +87,7 @@ def resume(
     if config.steps < done:
         raise InputError("steps", got=config.steps, expected=f"at least {done}, the steps that the run has done")
     where = folder.capture_path() if capture is None else Path(capture)
-    data = load_data(where, config)
+    data = load_data(where, config, progress=observer.on_check)
     folder.prepare()
     folder.rewind(done)
     folder.write_config(config, where.resolve())
@@ -96,15 +100,17 @@ def resume(
 def evaluate_run(
     run: Path | str,
     *,
+    step: int | None = None,
     backend: Backend | None = None,
     device: str | None = None,
     capture: Path | str | None = None,
     observer: Observer = silent,
 ) -> dict[str, Any]:
-    """Evaluate the newest checkpoint of a run, and write `eval/<step>/`.
+    """Evaluate a checkpoint of a run, and write `eval/<step>/`.
 
     Args:
         run: the run folder.
+        step: the checkpoint of this step, instead of the newest.
         backend, device: where and how to render, instead of the run's own.
         capture: where the capture is now, if it moved.
         observer: its `on_eval` is told.
@@ -113,16 +119,16 @@ def evaluate_run(
         the result of `lanewise.train.evaluation.evaluate`, with the `folder`.
 
     Raises:
-        InputError: there is no run, no checkpoint yet, or the capture cannot be used.
-        StorageError: all checkpoints are damaged, or the folder cannot be written.
+        InputError: there is no run, no such checkpoint, or the capture cannot be used.
+        StorageError: the checkpoints are damaged, or the folder cannot be written.
     """
     folder = RunFolder(run)
     config = folder.config()
     config = dataclasses.replace(config, backend=backend or config.backend, device=device or config.device)
     config.validate()
     chosen = resolve_device(config.device)
-    step, gaussians = folder.step_and_scene()
-    data = load_data(folder.capture_path() if capture is None else capture, config)
+    step, gaussians = folder.step_and_scene(step)
+    data = load_data(folder.capture_path() if capture is None else capture, config, progress=observer.on_check)
     target = folder.evaluation_path(step)
     result = evaluate(gaussians.to(chosen), data, Renderer.of(config), step=step, folder=target)
     result = {"folder": str(target), **result}
