@@ -11,8 +11,7 @@ from typing import Any, Literal
 import yaml
 
 from lanewise.errors import InputError
-
-Backend = Literal["auto", "reference", "cpu", "triton"]
+from lanewise.splat._backend import BACKENDS, Backend
 
 
 @dataclass(kw_only=True)
@@ -213,7 +212,7 @@ _RULES: dict[str, tuple[Any, str]] = {
     "batch_size": _count(1),
     "seed": _count(0, 2**63 - 1),
     "device": (lambda v: isinstance(v, str) and bool(v), "auto, cpu, cuda, cuda:1, ..."),
-    "backend": _one_of("auto", "reference", "cpu", "triton"),
+    "backend": _one_of(*BACKENDS),
     "format": _one_of("auto", "colmap", "nerfstudio", "blender"),
     "images": (lambda v: v is None or (isinstance(v, str) and bool(v)), "a folder, or nothing"),
     "downscale": _count(1),

@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from lanewise.io.captures import View
-from lanewise.io.files import atomic_write, storage_error
+from lanewise.io.files import atomic_write, make_folder
 from lanewise.io.scene import Gaussians
 from lanewise.train.data import Batch, TrainingData, load_batch
 from lanewise.train.photometric import ssim
@@ -152,23 +152,16 @@ def _write_picture(path: Path, truth: Tensor, render: Tensor) -> None:
     error = ((truth - render).abs() * ERROR_GAIN).clamp(max=1)
     strip = torch.cat([truth, render, error], dim=1)  # [H, 3 W, 3]
     pixels = (strip * 255).round().to(torch.uint8).cpu().numpy()
-    _make_folder(path.parent)
+    make_folder(path.parent)
     with atomic_write(path) as stream:
         Image.fromarray(pixels).save(stream, format="PNG", compress_level=1)
 
 
 def _write_tables(folder: Path, result: dict[str, Any]) -> None:
-    _make_folder(folder)
+    make_folder(folder)
     table = io.StringIO()
     writer = csv.DictWriter(table, fieldnames=["name", "psnr", "ssim", "baseline_psnr"], lineterminator="\n")
     writer.writeheader()
     writer.writerows(result["per_image"])
     write_text(folder / "per_image.csv", table.getvalue())
     write_text(folder / "metrics.json", json.dumps(result, indent=2) + "\n")
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise storage_error(folder, error) from error

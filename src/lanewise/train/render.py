@@ -12,7 +12,8 @@ from torch import Tensor
 from lanewise.errors import InputError
 from lanewise.io.scene import Gaussians
 from lanewise.splat import rasterization
-from lanewise.train.config import Backend, TrainConfig
+from lanewise.splat._backend import Backend
+from lanewise.train.config import TrainConfig
 
 if TYPE_CHECKING:
     from lanewise.io.captures import View

@@ -14,6 +14,7 @@ import lanewise
 from lanewise.errors import InputError, LanewiseError
 from lanewise.io.captures import View
 from lanewise.io.ply import save_ply
+from lanewise.splat._backend import resolve_backend
 from lanewise.train.checkpoint import Checkpoint, checkpoint_bytes, save_checkpoint
 from lanewise.train.config import TrainConfig
 from lanewise.train.data import Batch, TrainingData, initial_gaussians, load_batch
@@ -67,8 +68,7 @@ class Trainer:
         self._last_record = (0, 0.0)  # step and seconds
         self._evaluation: dict[str, Any] | None = None
         self._resumed_from: int | None = None
-        self._backend = config.backend if config.backend != "auto" else {"cuda": "triton"}.get(device.type, "cpu")
-        self._loss_backend = "reference" if config.backend == "reference" else "auto"
+        self._backend = resolve_backend(config.backend, gaussians.means)
 
     # --- state
 
@@ -161,9 +161,7 @@ class Trainer:
             sh_degree=min(index // config.sh_degree_interval, config.sh_degree),
             backgrounds=background,
         )
-        loss = photometric_loss(
-            colors, batch.rgb, batch.mask, ssim_weight=config.ssim_weight, backend=self._loss_backend
-        )
+        loss = photometric_loss(colors, batch.rgb, batch.mask, ssim_weight=config.ssim_weight, backend=config.backend)
         self._watch(loss.detach())
         self.strategy.before_backward(meta, index)
         if loss.requires_grad:  # it does not when no Gaussian is left

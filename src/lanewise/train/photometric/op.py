@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lanewise.errors import InputError, UnsupportedError
+from lanewise.errors import InputError
+from lanewise.splat._backend import resolve_backend
 from lanewise.train.photometric import cpu, reference
 from lanewise.train.photometric.reference import WINDOW
 
@@ -32,18 +33,12 @@ def photometric_loss(
         a scalar of the dtype of `render`.
 
     Raises:
-        InputError: shapes or dtypes do not fit, the picture is smaller than the window, or `target` needs a gradient.
-        UnsupportedError: the backend is not there for this device or dtype.
+        InputError: shapes or dtypes do not fit, the picture is smaller than the window, `target` needs a gradient, or
+            the backend cannot take this device or dtype.
+        UnsupportedError: the backend is not in this version.
     """
     _check(render, target, mask, ssim_weight)
-    on_cpu = render.device.type == "cpu" and render.dtype == torch.float32
-    if backend == "cpu" and not on_cpu:
-        raise UnsupportedError(
-            "photometric_loss(backend='cpu')",
-            why=f"it needs float32 on the CPU, and got {render.dtype} on {render.device.type}",
-            fix="use backend='auto'",
-        )
-    if backend == "cpu" or (backend == "auto" and on_cpu):
+    if resolve_backend(backend, render) == "cpu":
         return _forward(render.contiguous(), target.contiguous(), mask, float(ssim_weight))[0]
     return reference.photometric_loss(render, target, mask, ssim_weight)
 
@@ -98,25 +93,26 @@ def _(render: Tensor, target: Tensor, mask: Tensor | None, ssim_weight: float) -
     return render.new_empty(()), torch.empty_like(render)
 
 
-# An operator of its own, without a derivative: a second differentiation raises instead of being silently incomplete.
+# An operator of its own, without a derivative, that takes `render` although it does not look at it: a second
+# differentiation then raises instead of being silently zero.
 @torch.library.custom_op("lanewise::photometric_loss_backward", mutates_args=(), device_types="cpu")
-def _backward(gradient: Tensor, upstream: Tensor) -> Tensor:
+def _backward(gradient: Tensor, upstream: Tensor, render: Tensor) -> Tensor:
     return gradient * upstream
 
 
 @_backward.register_fake
-def _(gradient: Tensor, upstream: Tensor) -> Tensor:
+def _(gradient: Tensor, upstream: Tensor, render: Tensor) -> Tensor:
     return torch.empty_like(gradient)
 
 
 def _save_gradient(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    ctx.save_for_backward(output[1])
+    ctx.save_for_backward(output[1], inputs[0])
     ctx.mark_non_differentiable(output[1])
 
 
 def _apply_gradient(ctx: Any, upstream: Tensor, _: Tensor | None) -> tuple[Tensor, None, None, None]:
-    (gradient,) = ctx.saved_tensors
-    return _backward(gradient, upstream), None, None, None
+    gradient, render = ctx.saved_tensors
+    return _backward(gradient, upstream, render), None, None, None
 
 
 _forward.register_autograd(_apply_gradient, setup_context=_save_gradient)

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lanewise.errors import InputError
+from lanewise.train.photometric import photometric_loss, ssim
+from lanewise.train.photometric.op import _forward
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_opcheck(masked: bool):
+    render, target = torch.rand(2, 12, 13, 3, requires_grad=True), torch.rand(2, 12, 13, 3)
+    mask = torch.rand(2, 12, 13) > 0.5 if masked else None
+    torch.library.opcheck(_forward, (render, target, mask, 0.2))
+
+
+def test_auto_takes_the_cpu_kernel_for_float32_and_the_reference_for_float64():
+    render, target = torch.rand(1, 20, 21, 3), torch.rand(1, 20, 21, 3)
+    by_auto = photometric_loss(render, target)
+    assert torch.equal(by_auto, photometric_loss(render, target, backend="cpu"))
+    assert photometric_loss(render.double(), target.double()).dtype == torch.float64
+
+
+def test_pictures_need_not_be_contiguous():
+    render, target = torch.rand(1, 3, 14, 15), torch.rand(1, 3, 14, 15)
+    strided = photometric_loss(render.permute(0, 2, 3, 1), target.permute(0, 2, 3, 1))
+    plain = photometric_loss(render.permute(0, 2, 3, 1).contiguous(), target.permute(0, 2, 3, 1).contiguous())
+    assert torch.equal(strided, plain)
+
+
+def test_strided_upstream_gradient_and_reuse():
+    """The loss is a part of a larger graph, and the backward pass runs twice."""
+    render, target = torch.rand(1, 14, 15, 3, requires_grad=True), torch.rand(1, 14, 15, 3)
+    loss = photometric_loss(render * 2, target)
+    first = torch.autograd.grad(loss, render, retain_graph=True)[0]
+    second = torch.autograd.grad(loss.expand(3).sum(), render)[0]
+    torch.testing.assert_close(second, 3 * first)
+
+
+def test_ssim_of_equal_pictures_is_one():
+    picture = torch.rand(1, 16, 16, 3)
+    assert ssim(picture, picture).item() == pytest.approx(1, abs=1e-6)
+    assert ssim(picture, 1 - picture).item() < 0.2
+
+
+def test_second_derivative_is_refused():
+    render = torch.rand(1, 12, 12, 3, requires_grad=True)
+    (gradient,) = torch.autograd.grad(photometric_loss(render, torch.rand(1, 12, 12, 3)), render, create_graph=True)
+    with pytest.raises(RuntimeError, match="autograd"):
+        gradient.sum().backward()
+
+
+@pytest.mark.parametrize(
+    ("change", "argument"),
+    [
+        ({"render": torch.zeros(12, 12, 3)}, "render"),
+        ({"render": torch.zeros(1, 10, 12, 3), "target": torch.zeros(1, 10, 12, 3)}, "render"),
+        ({"target": torch.zeros(1, 12, 13, 3)}, "target"),
+        ({"target": torch.zeros(1, 12, 12, 3, dtype=torch.float64)}, "target"),
+        ({"target": torch.zeros(1, 12, 12, 3, requires_grad=True)}, "target"),
+        ({"mask": torch.ones(1, 12, 12)}, "mask"),
+        ({"mask": torch.ones(1, 12, 13, dtype=torch.bool)}, "mask"),
+        ({"ssim_weight": 1.5}, "ssim_weight"),
+    ],
+)
+def test_bad_input_names_the_argument(change: dict, argument: str):
+    arguments = {"render": torch.zeros(1, 12, 12, 3), "target": torch.zeros(1, 12, 12, 3), **change}
+    with pytest.raises(InputError, match=f"^{argument}: got .*, expected "):
+        photometric_loss(**arguments)
+
+
+def test_pictures_below_the_window_need_no_ssim():
+    assert photometric_loss(torch.ones(1, 1, 1, 3), torch.zeros(1, 1, 1, 3), ssim_weight=0).item() == 1
+
+
+def test_cpu_backend_refuses_float64():
+    picture = torch.zeros(1, 12, 12, 3, dtype=torch.float64)
+    with pytest.raises(InputError, match=r"^backend: .*float32 tensors on the CPU"):
+        photometric_loss(picture, picture, backend="cpu")
