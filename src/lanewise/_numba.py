@@ -11,12 +11,10 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numba
 import numba.core.config as numba_config
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 def cache_folder() -> Path:
@@ -48,7 +46,7 @@ def _sources_digest() -> str:
 _CACHE_FOLDER = str(cache_folder())
 
 
-def njit(*, parallel: bool = False, fastmath: bool | set[str] = False) -> Callable[[F], F]:
+def njit(*, parallel: bool = False, fastmath: bool | set[str] = False) -> Callable[[Callable[..., Any]], Any]:
     """`numba.njit` with the compiled code kept in `cache_folder()` and the GIL released.
 
     Args:
@@ -57,11 +55,13 @@ def njit(*, parallel: bool = False, fastmath: bool | set[str] = False) -> Callab
             functions it calls, so that a decision (is this pair counted?) can stay exact inside a kernel whose sums may be reordered.
     """
 
-    def decorate(function: F) -> F:
+    def decorate(function: Callable[..., Any]) -> Any:
         before = numba_config.CACHE_DIR  # type: ignore[attr-defined]
         numba_config.CACHE_DIR = _CACHE_FOLDER  # type: ignore[attr-defined]
         try:
-            return numba.njit(parallel=parallel, fastmath=fastmath, cache=True, nogil=True, error_model="numpy")(function)
+            return numba.njit(parallel=parallel, fastmath=fastmath, cache=True, nogil=True, error_model="numpy")(
+                function
+            )
         finally:
             numba_config.CACHE_DIR = before  # type: ignore[attr-defined]
 

@@ -1,0 +1,1 @@
+"""Find silently wrong gradients."""

@@ -1,0 +1,1 @@
+"""Front-to-back lists of the Gaussians that every tile sees."""

@@ -1,0 +1,1 @@
+"""EWA projection of 3-D Gaussians to the image plane."""

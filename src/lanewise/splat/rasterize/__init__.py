@@ -1,0 +1,1 @@
+"""Alpha compositing of projected Gaussians."""

@@ -1,0 +1,283 @@
+"""Rasterization of projected Gaussians: checks, dispatch, and the autograd rule of the CPU kernels."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from lanewise.errors import InputError
+from lanewise.splat._backend import Backend, check_positive, check_tensor, resolve_backend
+from lanewise.splat.rasterize import reference
+
+
+def rasterize_to_pixels(
+    means2d: Tensor,
+    conics: Tensor,
+    colors: Tensor,
+    opacities: Tensor,
+    width: int,
+    height: int,
+    tile_size: int,
+    isect_offsets: Tensor,
+    flatten_ids: Tensor,
+    backgrounds: Tensor | None = None,
+    masks: Tensor | None = None,
+    absgrad: bool = False,
+    *,
+    backend: Backend = "auto",
+) -> tuple[Tensor, Tensor]:
+    """Composite projected Gaussians front to back.
+
+    Args:
+        means2d: [..., N, 2] pixels; the leading dimensions are the images. With `absgrad` the backward pass sets its
+            attribute `.absgrad`.
+        conics: [..., N, 3] upper triangle of the inverse 2-D covariance, 1/pixel^2.
+        colors: [..., N, D], any number of channels.
+        opacities: [..., N].
+        width: of the image in pixels.
+        height: of the image in pixels.
+        tile_size: edge of a tile in pixels, that of the lists.
+        isect_offsets: [..., tile_height, tile_width] int32, where each tile's list begins.
+        flatten_ids: [n_isects] int32, image * N + Gaussian.
+        backgrounds: [..., D], seen through what transmittance is left.
+        masks: [..., tile_height, tile_width] bool; tiles that are False show the background alone.
+        absgrad: also sum the absolute values of the pixels' gradients (AbsGS, Ye et al. 2024), into `means2d.absgrad`
+            [..., N, 2].
+        backend: "auto", "reference" or "cpu".
+
+    Returns:
+        colors [..., H, W, D] and alphas [..., H, W, 1], both differentiable.
+
+    Raises:
+        InputError: a shape, dtype or device that does not fit.
+    """
+    _check(means2d, conics, colors, opacities, width, height, tile_size, isect_offsets, flatten_ids, backgrounds, masks)
+    leading, tiles = means2d.shape[:-2], isect_offsets.shape[-2:]
+    images, N, D = leading.numel(), means2d.shape[-2], colors.shape[-1]
+    rest = (
+        conics.reshape(images * N, 3),
+        colors.reshape(images * N, D),
+        opacities.reshape(images * N),
+        width,
+        height,
+        tile_size,
+        isect_offsets.reshape(images, *tiles),
+        flatten_ids,
+        None if masks is None else masks.reshape(images, *tiles),
+    )
+    if resolve_backend(backend, means2d) == "reference":
+        if absgrad:
+            raise InputError(
+                "absgrad",
+                got="True with the reference",
+                expected="a backend with kernels",
+                why="autograd only sees the sum over the pixels",
+                fix="backend='cpu' or absgrad=False",
+            )
+        out, transmittance, _ = reference.rasterize(means2d.reshape(images * N, 2), *rest)
+    else:
+        out, transmittance, _ = _rasterize(means2d, *rest, absgrad)
+    out = out.reshape(*leading, height, width, D)
+    transmittance = transmittance.reshape(*leading, height, width, 1)
+    if backgrounds is not None:
+        out = out + transmittance * backgrounds[..., None, None, :]
+    return out, 1 - transmittance
+
+
+def _check(
+    means2d: Tensor,
+    conics: Tensor,
+    colors: Tensor,
+    opacities: Tensor,
+    width: int,
+    height: int,
+    tile_size: int,
+    isect_offsets: Tensor,
+    flatten_ids: Tensor,
+    backgrounds: Tensor | None,
+    masks: Tensor | None,
+) -> None:
+    check_tensor("means2d", means2d, (*means2d.shape[:-2], "N", 2))
+    leading, N = means2d.shape[:-2], means2d.shape[-2]
+    check_tensor("conics", conics, (*leading, N, 3), means2d)
+    check_tensor("colors", colors, (*leading, N, "D"), means2d)
+    check_tensor("opacities", opacities, (*leading, N), means2d)
+    for name, value in (("width", width), ("height", height)):
+        check_positive(name, value)
+    check_positive("tile_size", tile_size, largest=1024)
+    tiles = (*leading, -(-height // tile_size), -(-width // tile_size))
+    if isect_offsets.shape != tiles:
+        raise InputError(
+            "isect_offsets",
+            got=f"shape {list(isect_offsets.shape)}",
+            expected=f"[..., tile_height, tile_width] = {list(tiles)}",
+            fix="use the tile_size, width and height that the lists were made with",
+        )
+    if flatten_ids.dim() != 1 or flatten_ids.dtype != torch.int32:
+        raise InputError(
+            "flatten_ids", got=f"{flatten_ids.dtype} {list(flatten_ids.shape)}", expected="torch.int32 [n_isects]"
+        )
+    if backgrounds is not None:
+        check_tensor("backgrounds", backgrounds, (*leading, colors.shape[-1]), means2d)
+    if masks is not None and (masks.shape != tiles or masks.dtype != torch.bool):
+        raise InputError("masks", got=f"{masks.dtype} {list(masks.shape)}", expected=f"torch.bool {list(tiles)}")
+
+
+@torch.library.custom_op("lanewise::rasterize", mutates_args=(), device_types="cpu")
+def _rasterize(
+    means2d: Tensor,
+    conics: Tensor,
+    colors: Tensor,
+    opacities: Tensor,
+    width: int,
+    height: int,
+    tile_size: int,
+    isect_offsets: Tensor,
+    flatten_ids: Tensor,
+    masks: Tensor | None,
+    absgrad: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """colors [I, H, W, D], transmittance [I, H, W] and last_ids [I, H, W] of means2d [..., N, 2] and flat conics,
+    colors, opacities [I * N, ...]."""
+    from lanewise.splat.rasterize import cpu
+
+    images = isect_offsets.shape[0]
+    out = means2d.new_empty(images, height, width, colors.shape[-1])
+    transmittance = means2d.new_empty(images, height, width)
+    last_ids = means2d.new_empty((images, height, width), dtype=torch.int32)
+    lists = _KernelLists(means2d, conics, opacities, tile_size, isect_offsets, flatten_ids, masks)
+    cpu.forward(
+        *lists.gaussians(colors), *lists.tiles(), *(x.numpy() for x in (out, transmittance, last_ids))
+    )  # fmt: skip
+    return out, transmittance, last_ids
+
+
+@torch.library.register_fake("lanewise::rasterize")
+def _(
+    means2d: Tensor,
+    conics: Tensor,
+    colors: Tensor,
+    opacities: Tensor,
+    width: int,
+    height: int,
+    tile_size: int,
+    isect_offsets: Tensor,
+    flatten_ids: Tensor,
+    masks: Tensor | None,
+    absgrad: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    shape = (isect_offsets.shape[0], height, width)
+    return (
+        means2d.new_empty(*shape, colors.shape[-1]),
+        means2d.new_empty(shape),
+        means2d.new_empty(shape, dtype=torch.int32),
+    )
+
+
+@torch.library.custom_op("lanewise::rasterize_backward", mutates_args=(), device_types="cpu")
+def _rasterize_backward(
+    means2d: Tensor,
+    conics: Tensor,
+    colors: Tensor,
+    opacities: Tensor,
+    tile_size: int,
+    isect_offsets: Tensor,
+    flatten_ids: Tensor,
+    masks: Tensor | None,
+    absgrad: bool,
+    transmittance: Tensor,
+    last_ids: Tensor,
+    v_colors: Tensor,
+    v_transmittance: Tensor,
+) -> Tensor:
+    """Gradients by Gaussian, [I * N, D + 6 (+ 2)]: colours, opacity, conic (3), mean (2), with absgrad the mean's
+    absolute sums (2)."""
+    from lanewise.splat.rasterize import cpu
+
+    lists = _KernelLists(means2d, conics, opacities, tile_size, isect_offsets, flatten_ids, masks)
+    columns = colors.shape[-1] + (8 if absgrad else 6)
+    grads = means2d.new_empty(flatten_ids.numel(), columns)
+    images = [x.contiguous().numpy() for x in (transmittance, last_ids, v_colors, v_transmittance)]
+    cpu.backward(*lists.gaussians(colors), *lists.tiles(), *images, absgrad, grads.numpy())
+    out = means2d.new_zeros(conics.shape[0], columns)
+    cpu.sum_by_gaussian(torch.get_num_threads(), flatten_ids.numpy(), grads.numpy(), out.numpy())
+    return out
+
+
+@torch.library.register_fake("lanewise::rasterize_backward")
+def _(
+    means2d: Tensor,
+    conics: Tensor,
+    colors: Tensor,
+    opacities: Tensor,
+    tile_size: int,
+    isect_offsets: Tensor,
+    flatten_ids: Tensor,
+    masks: Tensor | None,
+    absgrad: bool,
+    transmittance: Tensor,
+    last_ids: Tensor,
+    v_colors: Tensor,
+    v_transmittance: Tensor,
+) -> Tensor:
+    return means2d.new_empty(conics.shape[0], colors.shape[-1] + (8 if absgrad else 6))
+
+
+def _save_for_backward(ctx, inputs, output) -> None:
+    means2d, conics, colors, opacities, _, _, tile_size, isect_offsets, flatten_ids, masks, absgrad = inputs
+    _, transmittance, last_ids = output
+    ctx.save_for_backward(
+        means2d, conics, colors, opacities, isect_offsets, flatten_ids, masks, transmittance, last_ids
+    )
+    ctx.tile_size, ctx.absgrad = tile_size, absgrad
+
+
+def _backward(ctx, v_colors, v_transmittance, _v_last_ids):
+    means2d, conics, colors, opacities, isect_offsets, flatten_ids, masks, transmittance, last_ids = ctx.saved_tensors
+    grads = _rasterize_backward(
+        means2d, conics, colors, opacities, ctx.tile_size, isect_offsets, flatten_ids, masks, ctx.absgrad,
+        transmittance, last_ids, v_colors, v_transmittance,
+    )  # fmt: skip
+    D = colors.shape[-1]
+    v_means2d = grads[:, D + 4 : D + 6].reshape(means2d.shape)
+    if ctx.absgrad:
+        means2d.absgrad = grads[:, D + 6 :].reshape(means2d.shape)
+    return v_means2d, grads[:, D + 1 : D + 4], grads[:, :D], grads[:, D], None, None, None, None, None, None, None
+
+
+torch.library.register_autograd("lanewise::rasterize", _backward, setup_context=_save_for_backward)
+
+
+class _KernelLists:
+    """The arguments that the CPU kernels share, as contiguous numpy arrays."""
+
+    def __init__(
+        self,
+        means2d: Tensor,
+        conics: Tensor,
+        opacities: Tensor,
+        tile_size: int,
+        isect_offsets: Tensor,
+        flatten_ids: Tensor,
+        masks: Tensor | None,
+    ) -> None:
+        from lanewise.splat.rasterize import cpu
+
+        self.means2d, self.conics, self.opacities, self.flatten_ids = (
+            x.detach().contiguous().numpy() for x in (means2d.reshape(-1, 2), conics, opacities, flatten_ids)
+        )
+        self.offsets = torch.cat(
+            [isect_offsets.flatten().long(), isect_offsets.new_tensor([flatten_ids.numel()]).long()]
+        )
+        self.keep = torch.ones(isect_offsets.numel(), dtype=torch.bool) if masks is None else masks.flatten()
+        self.tile_size, self.tile_width = tile_size, isect_offsets.shape[-1]
+        self.heights = torch.empty(conics.shape[0], dtype=torch.float64).numpy()
+        cpu.half_heights(self.flatten_ids, self.conics, self.opacities, self.heights)
+
+    def gaussians(self, colors: Tensor) -> tuple:
+        """means2d, conics, colors, opacities and the half heights of their ellipses."""
+        return self.means2d, self.conics, colors.detach().contiguous().numpy(), self.opacities, self.heights
+
+    def tiles(self) -> tuple:
+        """offsets, flatten_ids, keep, tile_size and tile_width."""
+        return self.offsets.numpy(), self.flatten_ids, self.keep.contiguous().numpy(), self.tile_size, self.tile_width

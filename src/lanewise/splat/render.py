@@ -1,0 +1,270 @@
+"""`rasterization`: the operators composed, with gsplat 1.5.3's signature; nothing numerical of its own."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from lanewise.errors import InputError
+from lanewise.splat._backend import Backend, check_positive, check_tensor
+from lanewise.splat._later import refuse_what_is_not_there_yet
+from lanewise.splat.binning.op import bin_gaussians
+from lanewise.splat.projection.op import project_gaussians
+from lanewise.splat.rasterize.op import rasterize_to_pixels
+from lanewise.splat.sh.op import spherical_harmonics
+
+RENDER_MODES = ("RGB", "D", "ED", "RGB+D", "RGB+ED")
+
+
+def rasterization(
+    means: Tensor,
+    quats: Tensor | None,
+    scales: Tensor | None,
+    opacities: Tensor,
+    colors: Tensor,
+    viewmats: Tensor,
+    Ks: Tensor,
+    width: int,
+    height: int,
+    near_plane: float = 0.01,
+    far_plane: float = 1e10,
+    radius_clip: float = 0.0,
+    eps2d: float = 0.3,
+    sh_degree: int | None = None,
+    packed: bool = False,
+    tile_size: int = 16,
+    backgrounds: Tensor | None = None,
+    render_mode: Literal["RGB", "D", "ED", "RGB+D", "RGB+ED"] = "RGB",
+    sparse_grad: bool = False,
+    absgrad: bool = False,
+    rasterize_mode: Literal["classic", "antialiased"] = "classic",
+    channel_chunk: int = 32,
+    distributed: bool = False,
+    camera_model: Literal["pinhole", "ortho", "fisheye", "ftheta"] = "pinhole",
+    segmented: bool = False,
+    covars: Tensor | None = None,
+    with_ut: bool = False,
+    with_eval3d: bool = False,
+    radial_coeffs: Tensor | None = None,
+    tangential_coeffs: Tensor | None = None,
+    thin_prism_coeffs: Tensor | None = None,
+    ftheta_coeffs: Any = None,
+    rolling_shutter: Any = None,
+    viewmats_rs: Tensor | None = None,
+    *,
+    tile_masks: Tensor | None = None,
+    backend: Backend = "auto",
+) -> tuple[Tensor, Tensor, dict[str, Any]]:
+    """Render 3-D Gaussians into C cameras (3D Gaussian Splatting, Kerbl et al. 2023; gsplat 1.5.3's conventions).
+
+    Differentiable with respect to means, quats, scales, opacities, colors, covars, viewmats, Ks and backgrounds. All
+    floating tensors share one dtype (float32, or float64 for the reference) and one device. `...` is any number of
+    leading batch dimensions.
+
+    Args:
+        means: centres in world units, [..., N, 3].
+        quats: rotations wxyz of any length, [..., N, 4].
+        scales: standard deviations in world units, [..., N, 3].
+        opacities: in 0..1, [..., N].
+        colors: [..., N, D] or [..., C, N, D], any number of channels; with `sh_degree` coefficients [..., N, K, 3] or
+            [..., C, N, K, 3].
+        viewmats: world-to-camera, x right, y down, z forward, [..., C, 4, 4].
+        Ks: intrinsics in pixels, pixel centres at +0.5, [..., C, 3, 3].
+        width: of the images in pixels.
+        height: of the images in pixels.
+        near_plane: smallest depth drawn, world units.
+        far_plane: largest depth drawn, world units.
+        radius_clip: Gaussians with both radii at most this many pixels are not drawn.
+        eps2d: variance added on the image plane, pixels^2.
+        sh_degree: degree of the spherical harmonics to evaluate, 0..4; None: `colors` are colours.
+        packed: not in this version (gsplat's default is True; here it is False).
+        tile_size: edge of a tile in pixels; a launch choice that does not change the picture.
+        backgrounds: [..., C, D].
+        render_mode: colours, accumulated depth (D), expected depth (ED) or both; depth is the last channel.
+        sparse_grad: not in this version.
+        absgrad: the backward pass also sets `meta["means2d"].absgrad`.
+        rasterize_mode: "antialiased" scales opacities by the compensation for eps2d (Mip-Splatting).
+        channel_chunk: accepted, without effect: channels are not split.
+        distributed: not in this version.
+        camera_model: "pinhole"; the others are not in this version.
+        segmented: accepted, without effect.
+        covars: world covariances in place of quats and scales, [..., N, 3, 3]; the upper triangle counts.
+        with_ut: not in this version, nor are `with_eval3d`, the distortion coefficients and the rolling shutter.
+        tile_masks: [..., C, tile_height, tile_width] bool; tiles that are False show the background alone.
+        backend: "auto" (the CPU kernels for float32 on the CPU, else the reference), "reference" or "cpu".
+
+    Returns:
+        colors [..., C, H, W, D], alphas [..., C, H, W, 1], and `meta`, a dictionary with gsplat's keys: batch_ids,
+        camera_ids, gaussian_ids (None), radii [..., C, N, 2] int32, means2d, depths, conics, opacities, tile_width,
+        tile_height, tiles_per_gauss, isect_ids, flatten_ids, isect_offsets, width, height, tile_size, n_batches,
+        n_cameras.
+
+    Raises:
+        InputError: a shape, dtype, device or option that does not fit.
+        UnsupportedError: an option that stands in the signature for a later version.
+    """
+    refuse_what_is_not_there_yet(
+        packed=packed,
+        sparse_grad=sparse_grad,
+        distributed=distributed,
+        camera_model=camera_model,
+        with_ut=with_ut,
+        with_eval3d=with_eval3d,
+        radial_coeffs=radial_coeffs,
+        tangential_coeffs=tangential_coeffs,
+        thin_prism_coeffs=thin_prism_coeffs,
+        ftheta_coeffs=ftheta_coeffs,
+        rolling_shutter=rolling_shutter,
+        viewmats_rs=viewmats_rs,
+    )
+    _check_options(render_mode, rasterize_mode, width, height, tile_size)
+    batch, C, N = _check_scene(means, quats, scales, covars, opacities, viewmats, Ks)
+    B = batch.numel()
+    projected = project_gaussians(
+        means.reshape(B, N, 3),
+        None if covars is None else covars.reshape(B, N, 3, 3),
+        None if covars is not None or quats is None else quats.reshape(B, N, 4),
+        None if covars is not None or scales is None else scales.reshape(B, N, 3),
+        viewmats.reshape(B, C, 4, 4),
+        Ks.reshape(B, C, 3, 3),
+        width,
+        height,
+        eps2d=eps2d,
+        near_plane=near_plane,
+        far_plane=far_plane,
+        radius_clip=radius_clip,
+        calc_compensations=rasterize_mode == "antialiased",
+        opacities=opacities.reshape(B, N),
+        backend=backend,
+    )
+    radii, means2d, depths, conics, compensations = (x.reshape(*batch, C, *x.shape[2:]) for x in projected)
+    shaded_opacities = opacities[..., None, :].expand(*batch, C, N)
+    if rasterize_mode == "antialiased":
+        shaded_opacities = shaded_opacities * compensations
+
+    seen = _seen_colors(colors, sh_degree, means, viewmats, radii, backend)  # [..., C, N, D]
+    channels, backgrounds = _channels(seen, depths, backgrounds, render_mode)
+    lists = bin_gaussians(
+        means2d,
+        radii,
+        depths,
+        conics,
+        shaded_opacities,
+        tile_size=tile_size,
+        width=width,
+        height=height,
+        backend=backend,
+    )
+    rendered, alphas = rasterize_to_pixels(
+        means2d,
+        conics,
+        channels,
+        shaded_opacities,
+        width,
+        height,
+        tile_size,
+        lists.isect_offsets,
+        lists.flatten_ids,
+        backgrounds,
+        tile_masks,
+        absgrad,
+        backend=backend,
+    )
+    if render_mode in ("ED", "RGB+ED"):
+        expected = rendered[..., -1:] / alphas.clamp(min=1e-10)
+        rendered = torch.cat([rendered[..., :-1], expected], -1)
+    meta = {
+        "batch_ids": None,
+        "camera_ids": None,
+        "gaussian_ids": None,
+        "radii": radii,
+        "means2d": means2d,
+        "depths": depths,
+        "conics": conics,
+        "opacities": shaded_opacities,
+        "tile_width": lists.isect_offsets.shape[-1],
+        "tile_height": lists.isect_offsets.shape[-2],
+        "tiles_per_gauss": lists.tiles_per_gauss,
+        "isect_ids": lists.isect_ids,
+        "flatten_ids": lists.flatten_ids,
+        "isect_offsets": lists.isect_offsets,
+        "width": width,
+        "height": height,
+        "tile_size": tile_size,
+        "n_batches": B,
+        "n_cameras": C,
+    }
+    return rendered, alphas, meta
+
+
+def _check_options(render_mode: str, rasterize_mode: str, width: int, height: int, tile_size: int) -> None:
+    if render_mode not in RENDER_MODES:
+        raise InputError("render_mode", got=repr(render_mode), expected=f"one of {', '.join(RENDER_MODES)}")
+    if rasterize_mode not in ("classic", "antialiased"):
+        raise InputError("rasterize_mode", got=repr(rasterize_mode), expected="'classic' or 'antialiased'")
+    check_positive("width", width)
+    check_positive("height", height)
+    check_positive("tile_size", tile_size, largest=1024)
+
+
+def _check_scene(
+    means: Tensor,
+    quats: Tensor | None,
+    scales: Tensor | None,
+    covars: Tensor | None,
+    opacities: Tensor,
+    viewmats: Tensor,
+    Ks: Tensor,
+) -> tuple[torch.Size, int, int]:
+    """The batch dimensions, the number of cameras and the number of Gaussians."""
+    if means.dim() < 2:
+        raise InputError("means", got=f"shape {list(means.shape)}", expected="[..., N, 3]")
+    batch, N = means.shape[:-2], means.shape[-2]
+    check_tensor("means", means, (*batch, N, 3))
+    if covars is not None:
+        check_tensor("covars", covars, (*batch, N, 3, 3), means)
+    else:
+        check_tensor("quats", quats, (*batch, N, 4), means)
+        check_tensor("scales", scales, (*batch, N, 3), means)
+    check_tensor("opacities", opacities, (*batch, N), means)
+    check_tensor("viewmats", viewmats, (*batch, "C", 4, 4), means)
+    C = viewmats.shape[-3]
+    check_tensor("Ks", Ks, (*batch, C, 3, 3), means)
+    return batch, C, N
+
+
+def _seen_colors(
+    colors: Tensor, sh_degree: int | None, means: Tensor, viewmats: Tensor, radii: Tensor, backend: Backend
+) -> Tensor:
+    """Colours as every camera sees them, [..., C, N, D]."""
+    pairs = radii.shape[:-1]  # [..., C, N]
+    tail = ("D",) if sh_degree is None else ("K", 3)
+    if colors.dim() == len(pairs) - 1 + len(tail):
+        check_tensor("colors", colors, (*pairs[:-2], pairs[-1], *tail), means)
+        colors = colors.unsqueeze(len(pairs) - 2)  # one for all cameras: [..., 1, N, ...]
+    else:
+        check_tensor("colors", colors, (*pairs, *tail), means)
+    if sh_degree is None:
+        return colors.expand(*pairs, colors.shape[-1])
+    R, t = viewmats[..., :3, :3], viewmats[..., :3, 3:]
+    centres = -torch.linalg.solve(R, t).squeeze(-1)  # [..., C, 3], also for views that are not quite rigid
+    dirs = means[..., None, :, :] - centres[..., None, :]
+    visible = (radii > 0).all(-1)
+    return (spherical_harmonics(sh_degree, dirs, colors, visible, backend=backend) + 0.5).clamp_min(0)
+
+
+def _channels(
+    colors: Tensor, depths: Tensor, backgrounds: Tensor | None, render_mode: str
+) -> tuple[Tensor, Tensor | None]:
+    """What is composited, [..., C, N, D], and its background: a depth channel has background 0."""
+    if backgrounds is not None:
+        check_tensor("backgrounds", backgrounds, (*colors.shape[:-2], colors.shape[-1]), colors)
+    if render_mode == "RGB":
+        return colors, backgrounds
+    parts = [depths[..., None]] if render_mode in ("D", "ED") else [colors, depths[..., None]]
+    if backgrounds is not None:
+        zero = backgrounds.new_zeros(*backgrounds.shape[:-1], 1)
+        backgrounds = zero if render_mode in ("D", "ED") else torch.cat([backgrounds, zero], -1)
+    return torch.cat(parts, -1), backgrounds
