@@ -1,7 +1,8 @@
 """numba for the CPU kernels: one decorator, with a cache folder that the user can always write.
 
-numba's own choice is the package's `__pycache__`, which is read-only in many installations and is not refreshed when a function that a
-kernel calls changes in another file. Here the folder is named after the sources of all CPU kernels, so that a stale kernel cannot be loaded.
+numba's own choice is the package's `__pycache__`, which is read-only in many installations and is not refreshed when
+a function that a kernel calls changes in another file. Here the folder is named after the sources of all CPU kernels,
+so that a stale kernel cannot be loaded.
 """
 
 from __future__ import annotations
@@ -51,8 +52,9 @@ def njit(*, parallel: bool = False, fastmath: bool | set[str] = False) -> Callab
 
     Args:
         parallel: `numba.prange` loops run on several threads.
-        fastmath: LLVM's fast-math flags. They hold for the operations written in this function alone, not for those of the
-            functions it calls, so that a decision (is this pair counted?) can stay exact inside a kernel whose sums may be reordered.
+        fastmath: LLVM's fast-math flags. They hold for the operations written in this function alone, not for those
+            of the functions it calls, so that a decision (is this pair counted?) can stay exact inside a kernel whose
+            sums may be reordered.
     """
 
     def decorate(function: Callable[..., Any]) -> Any:

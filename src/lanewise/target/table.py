@@ -1,0 +1,89 @@
+"""The known targets, one row each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from lanewise.errors import InputError
+
+WINDOW_BYTES = 2**32 - 1  # what an unsigned 32-bit byte offset reaches; a tensor of exactly this size fits
+
+
+@dataclass(frozen=True)
+class Target:
+    """A kind of hardware that tensors can live on.
+
+    Attributes:
+        name: the architecture as its compiler names it ("sm_90", "gfx942", "cpu").
+        vendor: who makes it; "cpu" for the host's processor.
+        wave: lanes that execute together; 1 on the CPU. Kernels never see it: it is for reports, proofs and launch
+            choices.
+        window_bytes: largest tensor slice, in bytes, that one launch may address.
+        dot_precisions: what `tl.dot` offers for fp32 operands with fp32-class accuracy (relative error <= 1e-6), best
+            first; empty where Lanewise has no matrix kernels.
+        description: product names.
+    """
+
+    name: str
+    vendor: Literal["nvidia", "amd", "cpu"]
+    wave: int
+    window_bytes: int
+    dot_precisions: tuple[str, ...]
+    description: str
+
+
+def _nvidia(name: str, description: str) -> Target:
+    # TF32 matrix units came with sm_80: three TF32 products make one of fp32 class. Before that there is plain fp32
+    # arithmetic.
+    precisions = ("tf32x3", "ieee") if int(name.removeprefix("sm_")) >= 80 else ("ieee",)
+    return Target(name, "nvidia", 32, WINDOW_BYTES, precisions, description)
+
+
+def _amd(name: str, wave: int, description: str) -> Target:
+    # bf16x3 reaches only 4.5e-6, so that six products are needed for fp32 class.
+    return Target(name, "amd", wave, WINDOW_BYTES, ("bf16x6", "ieee"), description)
+
+
+TARGETS: tuple[Target, ...] = (
+    Target("cpu", "cpu", 1, WINDOW_BYTES, (), "the host's processor"),
+    _nvidia("sm_75", "Turing: T4, RTX 20"),
+    _nvidia("sm_80", "Ampere: A100"),
+    _nvidia("sm_86", "Ampere: RTX 30, A40"),
+    _nvidia("sm_89", "Ada: RTX 40, L40"),
+    _nvidia("sm_90", "Hopper: H100, H200"),
+    _nvidia("sm_100", "Blackwell: B200"),
+    _nvidia("sm_120", "Blackwell: RTX 50"),
+    _amd("gfx90a", 64, "CDNA 2: MI210, MI250"),
+    _amd("gfx942", 64, "CDNA 3: MI300X"),
+    _amd("gfx950", 64, "CDNA 4: MI350X"),
+    _amd("gfx1030", 32, "RDNA 2: RX 6800, 6900"),
+    _amd("gfx1100", 32, "RDNA 3: RX 7900"),
+    _amd("gfx1101", 32, "RDNA 3: RX 7800, 7700"),
+    _amd("gfx1102", 32, "RDNA 3: RX 7600"),
+    _amd("gfx1103", 32, "RDNA 3: Radeon 780M"),
+    _amd("gfx1150", 32, "RDNA 3.5: Radeon 890M"),
+    _amd("gfx1151", 32, "RDNA 3.5: Radeon 8060S"),
+    _amd("gfx1200", 32, "RDNA 4: RX 9060"),
+    _amd("gfx1201", 32, "RDNA 4: RX 9070"),
+)
+
+
+def find(name: str) -> Target:
+    """The row of an architecture; feature suffixes (`gfx942:sramecc+:xnack-`, `sm_90a`) are ignored.
+
+    Raises:
+        InputError: a name that is not in the table.
+    """
+    bare = name.split(":")[0]
+    bare = bare.rstrip("af") if bare.startswith("sm_") else bare
+    for target in TARGETS:
+        if target.name == bare:
+            return target
+    raise InputError(
+        "target",
+        got=repr(name),
+        expected=f"one of {', '.join(target.name for target in TARGETS)}",
+        why="the wave width and the address window of an unknown target cannot be guessed",
+        fix="add its row to lanewise/target/table.py",
+    )
