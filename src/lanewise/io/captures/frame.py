@@ -136,13 +136,16 @@ def drop_unusable_points(
 
 
 def plain_factor(size: tuple[int, int], reference: tuple[int, int]) -> bool:
-    """Whether `size` is `reference` times one factor, both sides rounded the same way (down, to nearest or up)."""
+    """Whether `size` is `reference` times one factor, both sides rounded the same way (down, to nearest or up).
+
+    A factor within 2% of 1 is no reduction that anyone makes but a crop of a few pixels, and counts only when it is 1.
+    """
     for lowest in (0.0, -0.5, -1.0):  # a side n came from the interval [n + lowest, n + lowest + 1]
         low = max((n + lowest) / r for n, r in zip(size, reference, strict=True))
         high = min((n + lowest + 1) / r for n, r in zip(size, reference, strict=True))
-        if low < high:
+        if low < high and not (low < 1.02 and high > 0.98):
             return True
-    return False
+    return size == reference
 
 
 def _divided(side: int, downscale: int) -> int:

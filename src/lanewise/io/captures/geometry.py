@@ -65,7 +65,7 @@ def check_finite(values: NDArray[np.float64], *, where: str, what: str) -> None:
     if not (np.abs(values) <= LARGEST).all():
         raise InputError(
             where,
-            got=f"{what} {np.array2string(values.ravel(), separator=', ')}",
+            got=f"{what} {values.ravel().tolist()}",
             expected=f"finite numbers of at most {LARGEST:g}",
             why="a camera at no finite place gives no finite gradient",
             fix="remove this camera from the capture, or reconstruct it again",

@@ -24,7 +24,7 @@ def read_cameras(path: Path) -> tuple[Camera, ...]:
     """
     cameras = []
     for number, line in _records(_lines(path)):
-        with _parsing(path, number, "CAMERA_ID MODEL WIDTH HEIGHT PARAMS[]"):
+        with _parsing(path, number, line, "CAMERA_ID MODEL WIDTH HEIGHT PARAMS[]"):
             id, model, width, height, *params = line.split()
             if len(params) != len(CAMERA_MODELS[model].params):
                 raise ValueError
@@ -42,13 +42,13 @@ def read_images(path: Path) -> tuple[Image, ...]:
     lines = _lines(path)
     images = []
     for number, line in _records(lines):
-        with _parsing(path, number, "IMAGE_ID QW QX QY QZ TX TY TZ CAMERA_ID NAME"):
-            id, *pose, camera_id, name = line.split(maxsplit=9)
-            values = np.array(pose, np.float64)
-            images.append(Image(int(id), values[:4], values[4:], int(camera_id), name))
+        with _parsing(path, number, line, "IMAGE_ID QW QX QY QZ TX TY TZ CAMERA_ID NAME"):
+            id, qw, qx, qy, qz, tx, ty, tz, camera_id, name = line.split(maxsplit=9)
+            quat, translation = np.array([qw, qx, qy, qz], np.float64), np.array([tx, ty, tz], np.float64)
+            images.append(Image(int(id), quat, translation, int(camera_id), name))
         # The line after a pose belongs to it, also when it is empty; the last one may be missing.
         number, observations = next(lines, (number + 1, ""))
-        with _parsing(path, number, "the observations (X Y POINT3D_ID)[] of the image above, or an empty line"):
+        with _parsing(path, number, observations, "the observations (X Y POINT3D_ID)[] of the image above or nothing"):
             if len(observations.split()) % 3:
                 raise ValueError
     _check_announced(path, "images", len(images))
@@ -63,7 +63,7 @@ def read_points(path: Path) -> Points:
     """
     rows: list[tuple[int, tuple[float, float, float], bytes]] = []
     for number, line in _records(_lines(path)):
-        with _parsing(path, number, "POINT3D_ID X Y Z R G B ERROR TRACK[]"):
+        with _parsing(path, number, line, "POINT3D_ID X Y Z R G B ERROR TRACK[]"):
             id, x, y, z, r, g, b, _ = line.split(maxsplit=8)[:8]
             color = bytes((int(r), int(g), int(b)))  # bytes refuse what is not 0..255
             rows.append((int(id), (float(x), float(y), float(z)), color))
@@ -96,13 +96,13 @@ def _records(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
 
 
 @contextmanager
-def _parsing(path: Path, number: int, layout: str) -> Iterator[None]:
+def _parsing(path: Path, number: int, line: str, layout: str) -> Iterator[None]:
     try:
         yield
     except (ValueError, KeyError, OverflowError):
         raise InputError(
             f"{path} line {number}",
-            got="something else",
+            got=repr(line[:100]),
             expected=layout,
             why="the file is truncated or damaged",
             fix="copy the model again or reconstruct it",
