@@ -117,3 +117,10 @@ def test_every_source_is_short_and_has_a_docstring():
         text = path.read_text()
         assert len(text.splitlines()) <= 400, f"{path}: is it one idea?"
         assert text.lstrip().startswith('"""'), f"{path} has no docstring"
+
+
+def test_the_python_of_the_readme_runs(capsys):
+    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    exec(compile(code, "README.md", "exec"), {})
+    shape = capsys.readouterr().out
+    assert "[1, 120, 160, 3]" in shape

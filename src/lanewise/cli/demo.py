@@ -32,6 +32,7 @@ def run(options: Options) -> int:
     started = time.perf_counter()
     from lanewise.cli.export import LEAST_PSNR, export
     from lanewise.cli.observer import observer_for_this_place
+    from lanewise.cli.train import tell_how_to_resume
     from lanewise.demo import write_capture
     from lanewise.train import RunFolder, TrainConfig, train
 
@@ -42,7 +43,7 @@ def run(options: Options) -> int:
     with progress("photographs") as step:
         capture = write_capture(options.out / "capture", progress=step)
     say("2/3 training; the CPU kernels are compiled when they are first needed, which takes a while once")
-    with observer_for_this_place(config.sh_degree) as observer:
+    with tell_how_to_resume(options.out), observer_for_this_place(config.sh_degree) as observer:
         summary = train(capture, options.out, config, observer=observer)
     say("3/3 export")
     file = options.out / "export.ply"

@@ -69,7 +69,8 @@ def all_checks(*, debug: bool = False) -> Iterator[Check]:
             if debug:
                 raise
             name = group.__name__.strip("_").replace("_", " ")
-            yield Check(name, "broken", f"{type(error).__name__}: {error}", "run the command again with --debug")
+            fix = getattr(error, "fix", None) or "`lanewise doctor --debug` shows where it happened"
+            yield Check(name, "broken", f"{type(error).__name__}: {error}", fix)
 
 
 def _system() -> Iterator[Check]:
@@ -97,7 +98,6 @@ REQUIRED = {
     "pyyaml": "6",
     "tyro": "0.9",
     "rich": "13",
-    "jaxtyping": "0.2.34",
 }
 # Extra -> (distribution to look for, what it is for).
 EXTRAS = {
@@ -145,20 +145,31 @@ def _numbers(version: str) -> tuple[int, ...]:
 def _device() -> Iterator[Check]:
     import torch
 
+    from lanewise.splat._backend import resolve_backend
     from lanewise.target import detect
 
     cuda, hip = torch.version.cuda, torch.version.hip
     yield Check("torch build", "ok", f"ROCm {hip}" if hip else f"CUDA {cuda}" if cuda else "CPU")
     target = detect()
     yield Check("target", "ok", f"{target.name} ({target.vendor}): {target.description}")
-    yield Check("wave width", "ok", str(target.wave) if target.wave else "none")
-    yield Check("byte window", "ok", size(target.window_bytes) if target.window_bytes else "none")
+    yield Check("wave width", "ok", f"{target.wave} lanes" if target.wave > 1 else "1 lane")
+    yield Check("byte window", "ok", f"{size(target.window_bytes)} a launch")
     yield Check("dot precisions", "ok", ", ".join(target.dot_precisions) or "none")
-    on_gpu = torch.cuda.is_available()
-    yield Check("backend of `auto`", "ok", "triton" if on_gpu else "cpu (numba) in float32, reference in float64")
+    on_gpu = target.vendor != "cpu"
+    device = "cuda" if on_gpu else "cpu"
+    single, double = (
+        resolve_backend("auto", torch.empty(0, dtype=t, device=device)) for t in (torch.float32, torch.float64)
+    )
+    slow = on_gpu and single == "reference"
+    yield Check(
+        "backend of `auto`",
+        "note" if slow else "ok",
+        f"{single} in float32, {double} in float64",
+        "a GPU has no kernels of its own in this version and is slow; --device cpu may be faster" if slow else "",
+    )
     triton = _version("triton")
     if triton or not on_gpu:
-        yield Check("triton", "ok", triton or "not installed (only a GPU needs it)")
+        yield Check("triton", "ok", triton or "not installed (only a GPU will need it)")
     else:
         yield Check("triton", "note", "not installed", "install the triton that your torch build names")
 
@@ -174,7 +185,7 @@ def _target_fields() -> dict[str, Any]:
 
 def _compiler() -> Iterator[Check]:
     """Triton builds a small launcher with the system's C compiler; nothing else needs one."""
-    why = "Triton needs it on a GPU"
+    why = "only Triton on a GPU needs one"
     compiler = next(filter(None, (shutil.which(name) for name in (os.environ.get("CC", ""), "cc", "gcc", "clang"))), "")
     if compiler:
         out = subprocess.run([compiler, "--version"], capture_output=True, text=True, timeout=20, check=False).stdout

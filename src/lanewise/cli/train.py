@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,15 +55,22 @@ def run(options: Options) -> int:
         raise InputError(
             "--out", got=f"{options.out} beside --resume", expected="one of the two", fix="leave --out out"
         )
-    try:
+    with tell_how_to_resume(folder):
         summary = _train(options, folder)
+    show_summary(folder, summary)
+    write_json(options.json, {"run": folder, **summary})
+    return 0
+
+
+@contextlib.contextmanager
+def tell_how_to_resume(folder: Path) -> Iterator[None]:
+    """After Ctrl-C or a polite kill inside the block, name the command that goes on."""
+    try:
+        yield
     except KeyboardInterrupt:
         if RunFolder(folder).exists():
             say(f"stopped; `lanewise train --resume {folder}` goes on from the last checkpoint")
         raise
-    show_summary(folder, summary)
-    write_json(options.json, {"run": folder, **summary})
-    return 0
 
 
 def show_summary(folder: Path, summary: dict[str, Any]) -> None:

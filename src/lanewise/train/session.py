@@ -111,7 +111,8 @@ def evaluate_run(
     Args:
         run: the run folder.
         step: the checkpoint of this step, instead of the newest.
-        backend, device: where and how to render, instead of the run's own.
+        backend: how to render, instead of the run's own way.
+        device: where to render, instead of where the run was trained.
         capture: where the capture is now, if it moved.
         observer: its `on_eval` is told.
 
