@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
@@ -21,7 +22,7 @@ class Options(CommonOptions):
       lanewise eval run --step 7000 --json -
     """
 
-    run: tyro.conf.Positional[Path]
+    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """The run folder."""
     step: int | None = None
     """Measure the checkpoint of this step; the newest one when not given."""

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import tyro
 
@@ -27,11 +27,11 @@ class Options(CommonOptions):
       lanewise train --resume run --steps 30000
     """
 
-    capture: tyro.conf.Positional[Path | None] = None
+    capture: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(metavar="CAPTURE")] = None
     """Folder of the capture; it is never written into. Beside --resume: where it is now, if it has been moved."""
-    out: Path | None = None
+    out: Annotated[Path | None, tyro.conf.arg(metavar="RUN")] = None
     """The run folder to make."""
-    resume: Path | None = None
+    resume: Annotated[Path | None, tyro.conf.arg(metavar="RUN")] = None
     """Go on with this run folder; its own settings hold, only --steps may differ."""
     config: TrainConfig = field(default_factory=TrainConfig)
     """Settings of the training."""
