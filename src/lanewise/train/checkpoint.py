@@ -78,5 +78,5 @@ def _checksum(content: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> int:
     value = zlib.crc32(json.dumps(content, sort_keys=True).encode())
     for name in sorted(tensors):
         value = zlib.crc32(f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)}".encode(), value)
-        value = zlib.crc32(tensors[name].reshape(-1).view(torch.uint8).numpy(), value)
+        value = zlib.crc32(tensors[name].reshape(-1).view(torch.uint8).numpy().data, value)
     return value

@@ -48,6 +48,8 @@ def train(
     resolve_backend(config.backend, torch.empty(0, device=device))  # refused now, if it is to be
     run = RunFolder(out)
     run.refuse_existing()
+    if not isinstance(capture, Capture):
+        capture = Path(capture).resolve()
     data = load_data(capture, config, progress=observer.on_check)
     run.prepare()
     trainer = Trainer(data, config, run, device, observer)
@@ -86,11 +88,11 @@ def resume(
     done = checkpoint.step if checkpoint else 0
     if config.steps < done:
         raise InputError("steps", got=config.steps, expected=f"at least {done}, the steps that the run has done")
-    where = folder.capture_path() if capture is None else Path(capture)
+    where = folder.capture_path() if capture is None else Path(capture).resolve()
     data = load_data(where, config, progress=observer.on_check)
     folder.prepare()
     folder.rewind(done)
-    folder.write_config(config, where.resolve())
+    folder.write_config(config, where)
     trainer = Trainer(data, config, folder, device, observer)
     if checkpoint:
         trainer.restore(checkpoint)

@@ -75,9 +75,9 @@ class DefaultStrategy:
         if not self._statistics:
             self._statistics = {name: torch.zeros(n, device=device) for name in names}
         means2d = meta["means2d"]  # [C, N, 2]
-        grad = getattr(means2d, "absgrad", None) if self.config.absgrad else means2d.grad
-        if grad is None:  # nothing was visible, or there is nothing
+        if means2d.grad is None:  # there is nothing, or nothing that reaches the loss
             return
+        grad = means2d.absgrad if self.config.absgrad else means2d.grad
         width, height, cameras = meta["width"], meta["height"], meta["n_cameras"]
         half_image = grad.new_tensor([width / 2 * cameras, height / 2 * cameras])
         visible = (meta["radii"] > 0).all(-1)  # [C, N]
