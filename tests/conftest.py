@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import lanewise  # noqa: F401, I001  before torch: idle OpenMP threads then sleep instead of spinning
 import pytest
 import torch
 from torch import Tensor

@@ -130,8 +130,17 @@ def test_metrics_survive_a_kill_and_are_rewound(run: RunFolder):
     run.rewind(20)
     assert run.metrics_path.read_text() == '{"step": 10}\n{"step": 20}\n'
     assert not any(partial.exists() for partial in partials)
+    run.write_summary({"steps": 20})
     run.rewind(0)
     assert run.metrics() == []
+    with pytest.raises(InputError, match="a complete run"):
+        run.summary()
+
+
+@pytest.mark.parametrize("tail", [b'{"step": 3', b'{"step": 3}', b"\0\0\0\n", b"\xff\xfe\n", b"7\n"])
+def test_metrics_end_where_they_are_damaged(run: RunFolder, tail: bytes):
+    run.metrics_path.write_bytes(b'{"step": 1}\n{"step": 2}\n' + tail)
+    assert run.metrics() == [{"step": 1}, {"step": 2}]
 
 
 def test_space_is_asked_for(run: RunFolder, monkeypatch: pytest.MonkeyPatch):

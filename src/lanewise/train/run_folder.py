@@ -144,12 +144,21 @@ class RunFolder:
             raise InputError(str(self._summary_path), got=f"broken JSON ({error})", expected="a JSON object") from None
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The whole lines of metrics.jsonl; a last line that was cut off is left out."""
+        """The records of metrics.jsonl, up to a line that was cut off or damaged."""
         try:
-            text = self.metrics_path.read_text(encoding="utf-8")
+            text = self.metrics_path.read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
             return []
-        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        records = []
+        for line in text.splitlines(keepends=True):
+            try:
+                record = json.loads(line)
+            except ValueError:
+                break
+            if not line.endswith("\n") or not isinstance(record, dict):
+                break
+            records.append(record)
+        return records
 
     # --- writing
 
@@ -206,6 +215,7 @@ class RunFolder:
         """Forget what was written after `step`, and what a killed process left half written."""
         for partial in self.path.rglob(".*.partial"):
             partial.unlink(missing_ok=True)
+        self._summary_path.unlink(missing_ok=True)  # the run is no longer complete
         kept = [record for record in self.metrics() if record["step"] <= step]
         write_text(self.metrics_path, "".join(json.dumps(record) + "\n" for record in kept))
 

@@ -61,7 +61,7 @@ class Trainer:
         self.strategy: Strategy = DefaultStrategy(config, data.scene_scale)
         self.background = torch.tensor(data.background, device=device).expand(config.batch_size, 3)
         self.step = 0
-        self.seconds = 0.0  # spent on training steps and checkpoints, without evaluation
+        self.seconds = 0.0  # spent on training steps, without evaluations and checkpoints
         self._round: list[int] = []  # photographs left in the present round, the next one last
         self._changes = Changes()  # since the last record
         self._first_bad = torch.tensor(_NEVER, device=device)  # first step whose loss was not finite
@@ -136,9 +136,10 @@ class Trainer:
                     # A checkpoint says that all before it is done, so it comes last.
                     if self.step in self.config.eval_at or self.step == self.config.steps:
                         self._evaluate()
-                    if self._due(self.config.checkpoint_every) or interrupt.requested:
+                    stop = interrupt.requested
+                    if self._due(self.config.checkpoint_every) or stop:
                         self._checkpoint()
-                    if interrupt.requested:
+                    if stop:
                         raise KeyboardInterrupt
         finally:
             log.close()
