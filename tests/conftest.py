@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 
-import lanewise  # noqa: F401, I001  before torch: idle OpenMP threads then sleep instead of spinning
+import lanewise  # noqa: F401  (before torch: idle OpenMP threads then sleep instead of spinning)
+
+# isort: split
 import pytest
 import torch
 from torch import Tensor
