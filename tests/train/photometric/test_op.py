@@ -5,7 +5,7 @@ import torch
 
 from lanewise.errors import InputError
 from lanewise.train.photometric import photometric_loss, ssim
-from lanewise.train.photometric.op import _forward
+from lanewise.train.photometric.op import _backward, _forward
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -13,6 +13,10 @@ def test_opcheck(masked: bool):
     render, target = torch.rand(2, 12, 13, 3, requires_grad=True), torch.rand(2, 12, 13, 3)
     mask = torch.rand(2, 12, 13) > 0.5 if masked else None
     torch.library.opcheck(_forward, (render, target, mask, 0.2))
+
+
+def test_opcheck_of_the_backward_operator():
+    torch.library.opcheck(_backward, (torch.rand(1, 12, 13, 3), torch.tensor(2.0), torch.rand(1, 12, 13, 3)))
 
 
 def test_auto_takes_the_cpu_kernel_for_float32_and_the_reference_for_float64():
