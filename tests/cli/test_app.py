@@ -141,13 +141,14 @@ def test_json_file_holds_errors_too(command, tmp_path):
     assert "photos: got nothing there" in result["error"]
 
 
-def test_a_json_file_that_cannot_be_written_is_bad_input(command, tmp_path, capsys):
+def test_a_json_file_that_cannot_be_written_is_found_before_the_work(command, tmp_path, capsys):
     def run(options):
-        write_json(options.json, {})
-        return 0
+        raise AssertionError("the work has begun")
 
     assert command(run, "--json", str(tmp_path / "nowhere" / "result.json")) == 2
-    assert "the folder does not exist" in capsys.readouterr().err
+    assert "a folder that exists" in capsys.readouterr().err
+    assert command(run, "--json", str(tmp_path)) == 2
+    assert "a folder (" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

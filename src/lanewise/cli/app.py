@@ -18,7 +18,7 @@ from typing import Any
 import tyro
 
 from lanewise import __version__
-from lanewise.cli.console import CommonOptions, humans_to_stderr, warn, write_json
+from lanewise.cli.console import CommonOptions, humans_to_stderr, require_json_target, warn, write_json
 from lanewise.errors import LanewiseError
 
 # The summaries stand here, so that the overview imports no command and is there at once.
@@ -87,6 +87,7 @@ def _run(name: str, arguments: Sequence[str]) -> int:
     try:
         module = importlib.import_module(f"lanewise.cli.{name}")
         options = _options(module, name, arguments)
+        require_json_target(options.json)
         with _warnings_as_lines(), humans_to_stderr() if options.json == "-" else contextlib.nullcontext():
             return module.run(options)
     except SystemExit as stop:  # after --help (0) and after a wrong argument (2)

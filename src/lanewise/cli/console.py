@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
+
+from lanewise.errors import InputError
 
 WIDTH_WITHOUT_TERMINAL = 110  # columns of tables and panels in a log file
 
@@ -90,6 +93,23 @@ def progress(description: str, total: int | None = None) -> Iterator[Callable[[i
             say(f"{description} {done}/{all_}")
 
     yield line
+
+
+def require_json_target(target: str | None) -> None:
+    """Find out before the work whether the result could be written afterwards.
+
+    Raises:
+        InputError: `--json` names a folder, or a file in a folder that is missing or not writable.
+    """
+    if target is None or target == "-":
+        return
+    path = Path(target)
+    if path.is_dir():
+        raise InputError("--json", got=f"a folder ({path})", expected="a file, or - for standard output")
+    if not path.parent.is_dir():
+        raise InputError("--json", got=path, expected="a file in a folder that exists", fix=f"mkdir -p {path.parent}")
+    if not os.access(path.parent, os.W_OK):
+        raise InputError("--json", got=path, expected="a file in a folder that you may write to")
 
 
 def write_json(target: str | None, data: Mapping[str, Any]) -> None:
