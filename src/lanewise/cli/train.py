@@ -78,6 +78,7 @@ def show_summary(folder: Path, summary: dict[str, Any]) -> None:
     rows = {
         "PSNR": f"{number(summary['psnr'])} dB (nearest training photograph: {number(summary['baseline_psnr'])} dB)",
         "SSIM": number(summary["ssim"], 4),
+        "LPIPS": summary["lpips_status"],
         "Gaussians": f"{summary['gaussians']:,}",
         "time": duration(summary["seconds"]),
         "device, backend": f"{summary['device']}, {summary['backend']}",
