@@ -128,3 +128,15 @@ def test_a_place_that_cannot_be_written_is_a_storage_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="capture"):
         write_small(tmp_path / "file" / "capture")
+
+
+@pytest.mark.parametrize("name", ["width", "height", "views", "points"])
+def test_sizes_and_numbers_must_be_positive(name, tmp_path):
+    with pytest.raises(InputError, match=name):
+        write_small(tmp_path / "capture", **{name: 0})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_relative_folder_becomes_absolute(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert write_small("capture") == tmp_path / "capture"

@@ -16,7 +16,7 @@ from lanewise.demo.landmarks import landmarks
 from lanewise.demo.scene import still_life
 from lanewise.demo.shapes import Array
 from lanewise.demo.tracer import picture
-from lanewise.errors import InputError
+from lanewise.errors import InputError, StorageError
 from lanewise.io.captures import colmap
 from lanewise.io.files import storage_error
 
@@ -47,14 +47,17 @@ def write_capture(
         progress: called as `progress(done, views)` after each picture.
 
     Returns:
-        The folder.
+        The folder, absolute.
 
     Raises:
-        InputError: `folder` is a file, or holds something else.
+        InputError: `folder` is a file, or holds something else; a size or a number is not positive.
         StorageError: `folder` cannot be written.
     """
-    folder = Path(folder)
     settings = {"version": VERSION, "width": width, "height": height, "views": views, "points": points}
+    for name, value in settings.items():
+        if value < 1:
+            raise InputError(name, got=value, expected="a positive number")
+    folder = Path(folder).resolve()
     if _is_written(folder, settings):
         return folder
     partial = folder.parent / f".{folder.name}.{os.getpid()}.partial"
@@ -64,6 +67,8 @@ def write_capture(
         if folder.exists():
             folder.rmdir()  # empty, as `_is_written` found
         partial.rename(folder)
+    except StorageError:
+        raise
     except OSError as error:
         raise storage_error(folder, error) from error
     finally:
@@ -98,14 +103,16 @@ def _write_files(
     names = [f"view_{i:03d}.png" for i in range(len(cameras))]
     pictures: list[Array] = []
     distances: list[Array] = []
-    # numpy releases the interpreter's lock inside its loops, so threads serve here.
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    pool = ThreadPoolExecutor(os.cpu_count())  # threads serve, since numpy's loops run without the interpreter's lock
+    try:
         traced = pool.map(lambda camera: picture(scene, camera), cameras)
         for name, (rgb, distance) in zip(names, traced, strict=True):
             Image.fromarray(rgb).save(folder / "images" / name)
             pictures.append(rgb)
             distances.append(distance)
             progress(len(pictures), len(cameras))
+    finally:
+        pool.shutdown(cancel_futures=True)  # an interrupt waits for the pictures in work alone
 
     xyz, rgb = landmarks(cameras, pictures, distances, points, _SEED)
     K, first = cameras[0].K, cameras[0]
