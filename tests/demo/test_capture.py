@@ -1,4 +1,5 @@
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pycolmap
@@ -132,8 +133,9 @@ def test_a_place_that_cannot_be_written_is_a_storage_error(tmp_path):
 
 @pytest.mark.parametrize("name", ["width", "height", "views", "points"])
 def test_sizes_and_numbers_must_be_positive(name, tmp_path):
+    setting: dict[str, Any] = {name: 0}
     with pytest.raises(InputError, match=name):
-        write_small(tmp_path / "capture", **{name: 0})
+        write_small(tmp_path / "capture", **setting)
     assert list(tmp_path.iterdir()) == []
 
 
