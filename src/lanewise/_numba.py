@@ -35,10 +35,10 @@ def cache_folder() -> Path:
 
 
 def _sources_digest() -> str:
-    """Short digest of the sources of every CPU kernel."""
+    """Short digest of the sources of every CPU kernel, and of the references whose constants they compile in."""
     digest = hashlib.sha256()
     package = Path(__file__).parent
-    for source in sorted(package.rglob("cpu.py")):
+    for source in sorted([*package.rglob("cpu.py"), *package.rglob("reference.py")]):
         digest.update(source.relative_to(package).as_posix().encode())
         digest.update(source.read_bytes())
     return digest.hexdigest()[:12]

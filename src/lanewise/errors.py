@@ -1,4 +1,4 @@
-"""One family of exceptions. Every message says, in this order: which argument, what came, what was expected, why, how to fix."""
+"""One family of exceptions. Every message says, in this order: argument, what came, what was expected, why, fix."""
 
 from __future__ import annotations
 

@@ -20,24 +20,24 @@ def detect(device: torch.device | str | None = None) -> Target:
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        device = torch.device(device)
+        place = torch.device(device)
     except RuntimeError as error:
         raise InputError("device", got=repr(device), expected="a torch device such as 'cpu' or 'cuda:0'") from error
-    if device.type == "cpu":
+    if place.type == "cpu":
         return find("cpu")
-    if device.type != "cuda":
+    if place.type != "cuda":
         raise InputError(
             "device",
-            got=repr(str(device)),
+            got=repr(str(place)),
             expected="'cpu' or 'cuda' (ROCm devices are called 'cuda' too)",
             why="other accelerators have no kernels here",
             fix="device='cpu'",
         )
     try:
-        properties = torch.cuda.get_device_properties(device)
+        properties = torch.cuda.get_device_properties(place)
     except (AssertionError, RuntimeError) as error:
         raise InputError(
-            "device", got=repr(str(device)), expected="a GPU that torch sees", fix="device='cpu'"
+            "device", got=repr(str(place)), expected="a GPU that torch sees", fix="device='cpu'"
         ) from error
     name = architecture(properties)
     target = find(name)

@@ -21,8 +21,8 @@ def ellipse(conic, opacity):
     det = a * c - b * b
     t = max(math.log(max(255.0 * opacity, 1e-30)), 0.0)
     if not det > DEGENERATE * a * c:
-        return a, b, c, 0.0, t + ROUNDING
-    return a, b, c, det, t + ROUNDING * (1.0 + t * a * c / det)
+        return a, b, c, min(det, 0.0), t + ROUNDING
+    return a, b, c, det, t + ROUNDING * (1.0 + t * math.sqrt(a * c / det))
 
 
 @njit()

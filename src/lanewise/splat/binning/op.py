@@ -87,8 +87,9 @@ def _tile_lists(
     from lanewise.splat.binning import cpu  # numba is loaded when it is first needed
 
     arrays = [x.contiguous().numpy() for x in (means2d, radii, depths, conics, opacities)]
-    a, b, c, d = cpu.tile_lists(*arrays, tile_size, tile_width, tile_height)
-    return torch.from_numpy(a), torch.from_numpy(b), torch.from_numpy(c), torch.from_numpy(d)
+    lists = cpu.tile_lists(*arrays, tile_size=tile_size, tile_width=tile_width, tile_height=tile_height)
+    a, b, c, d = map(torch.from_numpy, lists)
+    return a, b, c, d
 
 
 @torch.library.register_fake("lanewise::tile_lists")

@@ -12,12 +12,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-# fp32 shading evaluates the exponent from terms as large as t * a c / det; 64 units of 2^-24 bound its rounding,
-# exp's and the product's.
+# Kernels shade with sigma = (a u^2 + s dy^2) / 2, u = dx + (b / a) dy, s = det / a, whose rounding in fp32 is at most
+# about 2^-24 t sqrt(a c / det); 64 times that also covers exp and the product with the opacity.
 ROUNDING = 64 * 2.0**-24
-# Below this share of a c the exponent in fp32 is rounding noise far from the mean, and nothing bounds where shading
-# may count the Gaussian (a needle of several hundred pixels, or eps2d = 0): it is listed in every tile.
-DEGENERATE = 1e-5
+# Below this share of a c the determinant says nothing, and nothing bounds where shading may count the Gaussian: it is
+# listed in every tile. Only conics that fp32 has rounded to indefinite ones are this thin.
+DEGENERATE = 1e-9
 EVERYWHERE = 1e9  # pixels, past every image
 
 
@@ -95,7 +95,7 @@ def threshold(conics: Tensor, opacities: Tensor) -> tuple[Tensor, Tensor]:
     det = a * c - b * b
     t = (255 * opacities.double()).clamp_min(1e-30).log().clamp_min(0)
     degenerate = ~(det > DEGENERATE * a * c)
-    return t + ROUNDING * (1 + t * a * c / torch.where(degenerate, 1, det)), degenerate
+    return t + ROUNDING * (1 + t * (a * c / torch.where(degenerate, 1, det)).sqrt()), degenerate
 
 
 def _columns(

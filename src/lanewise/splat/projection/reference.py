@@ -79,7 +79,7 @@ def project(
         gaussian = image // max(C, 1) * N + index % max(N, 1)
     survivors = _project_pairs(
         _take(means, gaussian),
-        _take(shape, gaussian) if isinstance(shape, Tensor) else (_take(shape[0], gaussian), _take(shape[1], gaussian)),
+        (_take(shape[0], gaussian), _take(shape[1], gaussian)) if isinstance(shape, tuple) else _take(shape, gaussian),
         _take_camera(viewmats, image),
         _take_camera(Ks, image),
         camera,
@@ -195,7 +195,7 @@ def _symmetric(covars: Tensor) -> Tensor:
 
 
 def _with_camera_axis(shape: Tensor | tuple[Tensor, Tensor]) -> Tensor | tuple[Tensor, Tensor]:
-    return shape.unsqueeze(1) if isinstance(shape, Tensor) else (shape[0].unsqueeze(1), shape[1].unsqueeze(1))
+    return (shape[0].unsqueeze(1), shape[1].unsqueeze(1)) if isinstance(shape, tuple) else shape.unsqueeze(1)
 
 
 def _take(values: Tensor, index: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from lanewise.splat.rasterize.reference import ALPHA_CAP, ALPHA_THRESHOLD, CAPPE
 
 f32 = np.float32
 CAP, THRESHOLD, STOP = f32(ALPHA_CAP), f32(ALPHA_THRESHOLD), f32(TRANSMITTANCE_STOP)
-HALF, ONE, ZERO = f32(0.5), f32(1), f32(0)
+TWO, HALF, ONE, ZERO = f32(2), f32(0.5), f32(1), f32(0)
 LOG2E, LN2_HIGH, LN2_LOW, LARGEST_SIGMA = f32(1.4426950408889634), f32(0.693359375), f32(-2.12194440e-4), f32(80)
 MAGIC = f32(1.5 * 2**23)  # adding and subtracting it rounds to the nearest integer
 E2, E3, E4, E5, E6 = f32(0.5), f32(1.6666665459e-1), f32(4.1665795894e-2), f32(8.3334519073e-3), f32(1.3981999507e-3)
@@ -44,12 +44,15 @@ def is_counted(sigma, alpha):
 
 
 @njit(parallel=True)
-def half_heights(flatten_ids, conics, opacities, out):
-    """out [M]: half the height, in pixels, of the enlarged ellipse of every listed Gaussian."""
+def prepare(flatten_ids, conics, opacities, heights, squares):
+    """Of every listed Gaussian: heights [M], half the height of its enlarged ellipse, and squares [M, 3], its
+    exponent as a sum of squares, p u^2 + q dy^2 with u = dx + r dy: what the plain form loses to cancellation in thin
+    Gaussians."""
     for k in numba.prange(len(flatten_ids)):
         g = flatten_ids[k]
-        a, _, _, det, t = ellipse(conics[g], opacities[g])
-        out[g] = half_height(a, det, t)
+        a, b, c, det, t = ellipse(conics[g], opacities[g])
+        heights[g] = half_height(a, det, t)
+        squares[g, 0], squares[g, 1], squares[g, 2] = 0.5 * a, 0.5 * (a * c - b * b) / a, b / a
 
 
 @njit()
@@ -71,23 +74,24 @@ def pixel_centres(X0, Y0, tile_size):
 
 
 @njit()
-def shade(k, mean, conic, o, px, py, T, last, w):
+def shade(k, mean, square, o, px, py, T, last, w):
     """One Gaussian over P pixels: T [P] transmittance (negative once the pixel has stopped), last [P]; w [P] weights
     out. Returns how many pixels stop here."""
-    mx, my, ha, b, hc = mean[0], mean[1], HALF * conic[0], conic[1], HALF * conic[2]
+    mx, my, p, q, r = mean[0], mean[1], square[0], square[1], square[2]
     stopped = 0
-    for p in range(len(T)):
-        dx, dy = mx - px[p], my - py[p]
-        sigma = (ha * dx + b * dy) * dx + hc * dy * dy
+    for i in range(len(T)):
+        dy = my - py[i]
+        u = mx - px[i] + r * dy
+        sigma = p * u * u + q * dy * dy
         alpha = min(o * gauss(sigma), CAP)
-        before = T[p]
+        before = T[i]
         after = before * (ONE - alpha)
         counted = is_counted(sigma, alpha) & (before > ZERO)
         on = counted & (after > STOP)
         stop = counted & (after <= STOP)
-        w[p] = alpha * before if on else ZERO
-        T[p] = after if on else (-before if stop else before)
-        last[p] = k if on else last[p]
+        w[i] = alpha * before if on else ZERO
+        T[i] = after if on else (-before if stop else before)
+        last[i] = k if on else last[i]
         stopped += 1 if stop else 0
     return stopped
 
@@ -95,7 +99,7 @@ def shade(k, mean, conic, o, px, py, T, last, w):
 @njit(parallel=True)
 def forward(
     means2d,
-    conics,
+    squares,
     colors,
     opacities,
     heights,
@@ -130,7 +134,7 @@ def forward(
             g = flatten_ids[k]
             i, j = pixels_reached(means2d[g, 1], heights[g], Y0, tile_size)
             alive -= shade(
-                np.int32(k), means2d[g], conics[g], opacities[g], px[i:j], py[i:j], T[i:j], last[i:j], weight[i:j]
+                np.int32(k), means2d[g], squares[g], opacities[g], px[i:j], py[i:j], T[i:j], last[i:j], weight[i:j]
             )
             for d in range(D):
                 value, out, weights = colors[g, d], color[d, i:j], weight[i:j]
@@ -148,23 +152,23 @@ def forward(
 
 
 @njit()
-def unshade(k, mean, conic, o, px, py, T, last, w, inverse, e):
+def unshade(k, mean, square, o, px, py, T, last, w, inverse, e):
     """One Gaussian taken back from P pixels: T [P] becomes the transmittance before it. Out: w [P] weights, inverse
     [P] = 1 / (1 - alpha), e [P] = exp(-sigma) where the pair counted and is not capped, else 0."""
-    mx, my, ha, b, hc = mean[0], mean[1], HALF * conic[0], conic[1], HALF * conic[2]
-    for p in range(len(T)):
-        dx, dy = mx - px[p], my - py[p]
-        sigma = (ha * dx + b * dy) * dx + hc * dy * dy
+    mx, my, p, q, r = mean[0], mean[1], square[0], square[1], square[2]
+    for i in range(len(T)):
+        dy = my - py[i]
+        u = mx - px[i] + r * dy
+        sigma = p * u * u + q * dy * dy
         falloff = gauss(sigma)
         raw = o * falloff
         alpha = min(raw, CAP)
-        counted = is_counted(sigma, alpha) & (k <= last[p])
-        r = ONE / (ONE - alpha)
-        before = T[p] * r if counted else T[p]
-        T[p] = before
-        w[p] = alpha * before if counted else ZERO
-        inverse[p] = r
-        e[p] = falloff if counted & (raw <= CAP) else ZERO
+        counted = is_counted(sigma, alpha) & (k <= last[i])
+        inverse[i] = ONE / (ONE - alpha)
+        before = T[i] * inverse[i] if counted else T[i]
+        T[i] = before
+        w[i] = alpha * before if counted else ZERO
+        e[i] = falloff if counted & (raw <= CAP) else ZERO
 
 
 @njit(fastmath={"reassoc"})
@@ -180,43 +184,45 @@ def color_gradients(values, v, w, dot, out):
 
 
 @njit(fastmath={"reassoc"})
-def shape_gradients(mean, conic, o, px, py, T, inverse, w, dot, behind, e, out):
+def shape_gradients(mean, square, o, px, py, T, inverse, w, dot, behind, e, out):
     """out[:6] = opacity, conic (3), mean (2); q = exp(-sigma) dL/dalpha is left in e [P]; behind [P] takes the
     Gaussian in."""
-    mx, my, a, b, c = mean[0], mean[1], conic[0], conic[1], conic[2]
-    s = sx = sy = sxx = sxy = syy = ZERO
+    mx, my, r = mean[0], mean[1], square[2]
+    s = su = sy = sxx = sxy = syy = ZERO
     for p in range(len(T)):
         q = e[p] * (T[p] * dot[p] - behind[p] * inverse[p])
         behind[p] += w[p] * dot[p]
         e[p] = q
         dx, dy = mx - px[p], my - py[p]
         s += q
-        sx += q * dx
+        su += q * (dx + r * dy)
         sy += q * dy
         sxx += q * dx * dx
         sxy += q * dx * dy
         syy += q * dy * dy
     out[0] = s
     out[1], out[2], out[3] = -HALF * o * sxx, -o * sxy, -HALF * o * syy
-    out[4], out[5] = -o * (a * sx + b * sy), -o * (b * sx + c * sy)
+    v_u, v_dy = -o * TWO * square[0] * su, -o * TWO * square[1] * sy
+    out[4], out[5] = v_u, v_u * r + v_dy
 
 
 @njit(fastmath={"reassoc"})
-def absolute_gradients(mean, conic, o, px, py, q, out):
+def absolute_gradients(mean, square, o, px, py, q, out):
     """out[:2] = sum over the pixels of |dL/dmean2d|."""
-    mx, my, a, b, c = mean[0], mean[1], conic[0], conic[1], conic[2]
+    mx, my, r = mean[0], mean[1], square[2]
     ax = ay = ZERO
     for p in range(len(q)):
-        dx, dy = mx - px[p], my - py[p]
-        ax += abs(o * q[p] * (a * dx + b * dy))
-        ay += abs(o * q[p] * (b * dx + c * dy))
+        dy = my - py[p]
+        v_u = TWO * o * q[p] * square[0] * (mx - px[p] + r * dy)
+        ax += abs(v_u)
+        ay += abs(v_u * r + TWO * o * q[p] * square[1] * dy)
     out[0], out[1] = ax, ay
 
 
 @njit(parallel=True)
 def backward(
     means2d,
-    conics,
+    squares,
     colors,
     opacities,
     heights,
@@ -259,13 +265,13 @@ def backward(
         grads[final + 1 : offsets[tile + 1]] = ZERO
         for k in range(final, offsets[tile] - 1, -1):
             g = flatten_ids[k]
-            mean, conic, o = means2d[g], conics[g], opacities[g]
+            mean, square, o = means2d[g], squares[g], opacities[g]
             i, j = pixels_reached(mean[1], heights[g], Y0, tile_size)
-            unshade(np.int32(k), mean, conic, o, px[i:j], py[i:j], T[i:j], last[i:j], w[i:j], inverse[i:j], e[i:j])
+            unshade(np.int32(k), mean, square, o, px[i:j], py[i:j], T[i:j], last[i:j], w[i:j], inverse[i:j], e[i:j])
             color_gradients(colors[g], v[:, i:j], w[i:j], dot[i:j], grads[k])
             shape_gradients(
                 mean,
-                conic,
+                square,
                 o,
                 px[i:j],
                 py[i:j],
@@ -278,7 +284,7 @@ def backward(
                 grads[k, D:],
             )
             if absgrad:
-                absolute_gradients(mean, conic, o, px[i:j], py[i:j], e[i:j], grads[k, D + 6 :])
+                absolute_gradients(mean, square, o, px[i:j], py[i:j], e[i:j], grads[k, D + 6 :])
 
 
 @njit(parallel=True)
@@ -295,7 +301,7 @@ def sum_by_gaussian(blocks, flatten_ids, grads, out):
 
 
 @njit(parallel=True)
-def pair_sides(means2d, conics, opacities, heights, offsets, flatten_ids, tile_size, tile_width, last_ids, sides):
+def pair_sides(means2d, squares, opacities, heights, offsets, flatten_ids, tile_size, tile_width, last_ids, sides):
     """The decisions that `forward` took, sides [n_isects, tile_size^2], for the comparison with the reference."""
     images, H, W = last_ids.shape
     per_image = (len(offsets) - 1) // max(images, 1)
@@ -313,8 +319,9 @@ def pair_sides(means2d, conics, opacities, heights, offsets, flatten_ids, tile_s
                 x, y = X0 + p % tile_size, Y0 + p // tile_size
                 if x >= W or y >= H:
                     continue
-                dx, dy = means2d[g, 0] - (f32(x) + HALF), means2d[g, 1] - (f32(y) + HALF)
-                sigma = (HALF * conics[g, 0] * dx + conics[g, 1] * dy) * dx + HALF * conics[g, 2] * dy * dy
+                dy = means2d[g, 1] - (f32(y) + HALF)
+                u = means2d[g, 0] - (f32(x) + HALF) + squares[g, 2] * dy
+                sigma = squares[g, 0] * u * u + squares[g, 1] * dy * dy
                 raw = opacities[g] * gauss(sigma)
                 if is_counted(sigma, min(raw, CAP)) and k <= last_ids[image, y, x]:
                     sides[k, p] = CAPPED if raw > CAP else COUNTED

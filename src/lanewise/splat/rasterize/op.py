@@ -8,6 +8,7 @@ from torch import Tensor
 from lanewise.errors import InputError
 from lanewise.splat._backend import Backend, check_positive, check_tensor, resolve_backend
 from lanewise.splat.rasterize import reference
+from lanewise.splat.rasterize.lists import KernelLists
 
 
 def rasterize_to_pixels(
@@ -145,7 +146,7 @@ def _rasterize(
     out = means2d.new_empty(images, height, width, colors.shape[-1])
     transmittance = means2d.new_empty(images, height, width)
     last_ids = means2d.new_empty((images, height, width), dtype=torch.int32)
-    lists = _KernelLists(means2d, conics, opacities, tile_size, isect_offsets, flatten_ids, masks)
+    lists = KernelLists(means2d, conics, opacities, tile_size, isect_offsets, flatten_ids, masks)
     cpu.forward(
         *lists.gaussians(colors), *lists.tiles(), *(x.numpy() for x in (out, transmittance, last_ids))
     )  # fmt: skip
@@ -194,7 +195,7 @@ def _rasterize_backward(
     absolute sums (2)."""
     from lanewise.splat.rasterize import cpu
 
-    lists = _KernelLists(means2d, conics, opacities, tile_size, isect_offsets, flatten_ids, masks)
+    lists = KernelLists(means2d, conics, opacities, tile_size, isect_offsets, flatten_ids, masks)
     columns = colors.shape[-1] + (8 if absgrad else 6)
     grads = means2d.new_empty(flatten_ids.numel(), columns)
     images = [x.contiguous().numpy() for x in (transmittance, last_ids, v_colors, v_transmittance)]
@@ -248,36 +249,44 @@ def _backward(ctx, v_colors, v_transmittance, _v_last_ids):
 torch.library.register_autograd("lanewise::rasterize", _backward, setup_context=_save_for_backward)
 
 
-class _KernelLists:
-    """The arguments that the CPU kernels share, as contiguous numpy arrays."""
+def pair_sides(
+    means2d: Tensor,
+    conics: Tensor,
+    opacities: Tensor,
+    width: int,
+    height: int,
+    tile_size: int,
+    isect_offsets: Tensor,
+    flatten_ids: Tensor,
+    masks: Tensor | None = None,
+) -> Tensor:
+    """What the kernels decide about every pair: `reference.SKIPPED`, `COUNTED` or `CAPPED`, [n_isects, tile_size^2]
+    int8.
 
-    def __init__(
-        self,
-        means2d: Tensor,
-        conics: Tensor,
-        opacities: Tensor,
-        tile_size: int,
-        isect_offsets: Tensor,
-        flatten_ids: Tensor,
-        masks: Tensor | None,
-    ) -> None:
-        from lanewise.splat.rasterize import cpu
+    For replaying a kernel's decisions in the reference, when the two are compared. Arguments as in
+    `rasterize_to_pixels`.
+    """
+    from lanewise.splat.rasterize import cpu
 
-        self.means2d, self.conics, self.opacities, self.flatten_ids = (
-            x.detach().contiguous().numpy() for x in (means2d.reshape(-1, 2), conics, opacities, flatten_ids)
-        )
-        self.offsets = torch.cat(
-            [isect_offsets.flatten().long(), isect_offsets.new_tensor([flatten_ids.numel()]).long()]
-        )
-        self.keep = torch.ones(isect_offsets.numel(), dtype=torch.bool) if masks is None else masks.flatten()
-        self.tile_size, self.tile_width = tile_size, isect_offsets.shape[-1]
-        self.heights = torch.empty(conics.shape[0], dtype=torch.float64).numpy()
-        cpu.half_heights(self.flatten_ids, self.conics, self.opacities, self.heights)
-
-    def gaussians(self, colors: Tensor) -> tuple:
-        """means2d, conics, colors, opacities and the half heights of their ellipses."""
-        return self.means2d, self.conics, colors.detach().contiguous().numpy(), self.opacities, self.heights
-
-    def tiles(self) -> tuple:
-        """offsets, flatten_ids, keep, tile_size and tile_width."""
-        return self.offsets.numpy(), self.flatten_ids, self.keep.contiguous().numpy(), self.tile_size, self.tile_width
+    images, N = means2d.shape[:-2].numel(), means2d.shape[-2]
+    flat_conics, flat_opacities = conics.reshape(images * N, 3), opacities.reshape(images * N)
+    offsets = isect_offsets.reshape(images, *isect_offsets.shape[-2:])
+    flat_masks = None if masks is None else masks.reshape(offsets.shape)
+    no_colors = means2d.new_empty(images * N, 0)
+    lists = (tile_size, offsets, flatten_ids, flat_masks)
+    _, _, last_ids = _rasterize(means2d, flat_conics, no_colors, flat_opacities, width, height, *lists, False)
+    kernel = KernelLists(means2d, flat_conics, flat_opacities, *lists)
+    sides = torch.empty(flatten_ids.numel(), tile_size**2, dtype=torch.int8)
+    cpu.pair_sides(
+        kernel.means2d,
+        kernel.squares,
+        kernel.opacities,
+        kernel.heights,
+        kernel.offsets.numpy(),
+        kernel.flatten_ids,
+        tile_size,
+        kernel.tile_width,
+        last_ids.numpy(),
+        sides.numpy(),
+    )
+    return sides

@@ -62,19 +62,20 @@ def rasterize(
     images, tile_height, tile_width = isect_offsets.shape
     bounds = torch.cat([isect_offsets.flatten(), isect_offsets.new_full((1,), flatten_ids.numel())]).tolist()
     keep = [True] * (len(bounds) - 1) if masks is None else masks.flatten().tolist()
-    lane = torch.arange(tile_size**2, device=means2d.device)
-    empty = means2d.new_zeros(tile_size**2, colors.shape[-1]), means2d.new_ones(tile_size**2), lane.int() * 0 - 1
+    index = torch.arange(tile_size**2, device=means2d.device)
+    # Nothing composited over any pixels: every empty tile shows it, and it keeps empty pictures in the graph.
+    empty = _composite(means2d[:0], conics[:0], colors[:0], opacities[:0], means2d.new_zeros(len(index), 2), None)
     tiles = []
     for tile, (start, end) in enumerate(itertools.pairwise(bounds)):
         if start == end or not keep[tile]:
             tiles.append(empty)
             continue
         row, column = tile // tile_width % tile_height, tile % tile_width
-        pixels = torch.stack([column * tile_size + lane % tile_size, row * tile_size + lane // tile_size], -1) + 0.5
+        pixels = torch.stack([column * tile_size + index % tile_size, row * tile_size + index // tile_size], -1) + 0.5
         g = flatten_ids[start:end].long()
         tile_sides = None if sides is None else sides[start:end]
         color, left, last = _composite(means2d[g], conics[g], colors[g], opacities[g], pixels.to(means2d), tile_sides)
-        tiles.append((color, left, torch.where(last >= 0, last + start, -1).int()))
+        tiles.append((color, left, torch.where(last >= 0, last + start, -1)))
 
     def assemble(parts: list[Tensor]) -> Tensor:  # I * tiles x [tile_size^2, ...] -> [I, H, W, ...]
         grid = torch.stack(parts) if parts else means2d.new_zeros(0, tile_size**2)
@@ -82,7 +83,7 @@ def rasterize(
         return grid.transpose(2, 3).flatten(3, 4).flatten(1, 2)[:, :height, :width]
 
     color, left, last = (assemble([tile[k] for tile in tiles]) for k in range(3))
-    return Image(color, left, last)
+    return Image(color, left, last.int())
 
 
 def _composite(
@@ -95,8 +96,9 @@ def _composite(
     alpha = torch.where(sides == CAPPED, ALPHA_CAP, torch.where(sides == COUNTED, raw, 0))
     after = (1 - alpha).cumprod(0)  # [G, P] transmittance behind each Gaussian
     before = torch.cat([torch.ones_like(after[:1]), after[:-1]])
-    position = torch.arange(len(raw), device=raw.device)[:, None]
-    return (alpha * before).T @ colors, after[-1], torch.where(sides != SKIPPED, position, -1).amax(0)
+    position = torch.arange(1, len(raw) + 1, device=raw.device)[:, None]
+    last = (torch.where(sides != SKIPPED, position, 0).T.cummax(1).values[:, -1:].sum(1)) - 1
+    return (alpha * before).T @ colors, (1 - alpha).prod(0), last
 
 
 def raw_alpha(means2d: Tensor, conics: Tensor, opacities: Tensor, pixels: Tensor) -> Tensor:

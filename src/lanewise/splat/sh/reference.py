@@ -30,7 +30,7 @@ def sh_basis(degree: int, dirs: Tensor) -> Tensor:
     norm2 = dirs.square().sum(-1, keepdim=True)
     nonzero = norm2 > 0
     x, y, z = (dirs * torch.where(nonzero, torch.where(nonzero, norm2, 1).rsqrt(), 0)).unbind(-1)
-    return torch.stack(_basis(degree, x, y, z, nonzero[..., 0]), -1)
+    return torch.stack(_basis(degree, x, y, z, nonzero[..., 0].to(dirs.dtype)), -1)
 
 
 def _basis(degree: int, x: Tensor, y: Tensor, z: Tensor, nonzero: Tensor) -> list[Tensor]:

@@ -1,0 +1,199 @@
+"""The gate for the splat operators: the CPU kernels against the fp64 reference, with the kernels' decisions
+replayed."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import torch
+from splat_scenes import Scene
+from torch import Tensor
+
+from lanewise.audit.faults import Fault, planted
+from lanewise.audit.gate import FLOOR, HEADROOM, GateResult, gate, relative_error
+from lanewise.splat import rasterization
+from lanewise.splat.projection import reference as projection
+from lanewise.splat.projection.reference import Camera
+from lanewise.splat.rasterize import reference as rasterize
+from lanewise.splat.rasterize.op import pair_sides, rasterize_to_pixels
+from lanewise.splat.sh.reference import spherical_harmonics
+
+
+def kernel_run(scene: Scene, upstream: tuple[Tensor, Tensor], fault: tuple[str, Fault] | None = None):
+    """Outputs, gradients by name and meta of `rasterization`; a fault may sit on one gradient."""
+    leaves = scene.leaves()
+    inputs = {k: planted(v, fault[1]) if fault and fault[0] == k else v for k, v in leaves.items()}
+    colors, alphas, meta = rasterization(
+        **inputs, width=scene.width, height=scene.height, **scene.options, backend="cpu"
+    )
+    return (colors, alphas), _gradients((colors, alphas), leaves, upstream), meta
+
+
+def replayed_run(scene: Scene, upstream: tuple[Tensor, Tensor], meta: dict, sides: Tensor):
+    """The reference in the scene's dtype, taking every discrete decision from the kernels."""
+    leaves = scene.leaves()
+    t = leaves
+    antialiased = scene.options.get("rasterize_mode") == "antialiased"
+    batch = t["means"].shape[:-2]
+    B, C, N = batch.numel(), t["viewmats"].shape[-3], t["means"].shape[-2]
+    visible = (meta["radii"] > 0).all(-1).reshape(B, C, N)
+    projected = projection.project(
+        t["means"].reshape(B, N, 3),
+        (t["quats"].reshape(B, N, 4), t["scales"].reshape(B, N, 3)),
+        t["opacities"].reshape(B, N),
+        t["viewmats"].reshape(B, C, 4, 4),
+        t["Ks"].reshape(B, C, 3, 3),
+        Camera(scene.width, scene.height, antialiased=antialiased),
+        visible=visible,
+    )
+    opacities = t["opacities"].reshape(B, 1, N).expand(B, C, N)
+    if antialiased:
+        opacities = opacities * projected.compensations
+    colors = t["colors"].reshape(B, 1, N, *t["colors"].shape[len(batch) + 1 :])
+    degree = scene.options.get("sh_degree")
+    if degree is None:
+        colors = colors.expand(B, C, N, -1)
+    else:
+        views = t["viewmats"].reshape(B, C, 4, 4)
+        centres = -(torch.linalg.inv(views[..., :3, :3]) @ views[..., :3, 3:]).squeeze(-1)
+        dirs = t["means"].reshape(B, 1, N, 3) - centres[:, :, None]
+        colors = (spherical_harmonics(degree, dirs, colors) + 0.5).clamp_min(0) * visible[..., None]
+    tiles = meta["isect_offsets"].shape[-2:]
+    image = rasterize.rasterize(
+        projected.means2d.reshape(-1, 2),
+        projected.conics.reshape(-1, 3),
+        colors.reshape(B * C * N, colors.shape[-1]),
+        opacities.reshape(-1),
+        scene.width,
+        scene.height,
+        meta["tile_size"],
+        meta["isect_offsets"].reshape(B * C, *tiles),
+        meta["flatten_ids"],
+        sides=sides,
+    )
+    T = image.transmittance[..., None]
+    out = image.colors
+    if "backgrounds" in t:
+        out = out + T * t["backgrounds"].reshape(B * C, 1, 1, -1)
+    outputs = tuple(x.reshape(*batch, C, *x.shape[1:]) for x in (out, 1 - T))
+    return outputs, _gradients(outputs, leaves, upstream)
+
+
+def _gradients(outputs, leaves: dict[str, Tensor], upstream: tuple[Tensor, Tensor]) -> dict[str, Tensor]:
+    grads = torch.autograd.grad(
+        outputs,
+        list(leaves.values()),
+        [u.to(outputs[0].dtype) for u in upstream],
+        allow_unused=True,
+        materialize_grads=True,
+    )
+    return dict(zip(leaves, grads, strict=True))
+
+
+def random_upstream(scene: Scene, seed: int = 1) -> tuple[Tensor, Tensor]:
+    """Signed gradients of colours and alphas."""
+    g = torch.Generator().manual_seed(seed)
+    batch, C = scene.tensors["means"].shape[:-2], scene.tensors["viewmats"].shape[-3]
+    D = scene.tensors["colors"].shape[-1]
+    shape = (*batch, C, scene.height, scene.width)
+    return torch.randn(*shape, D, generator=g), torch.randn(*shape, 1, generator=g)
+
+
+# Rounding is a matter of luck: the fp32 reference's own error is the worst of these scales of the upstream gradient,
+# which change every rounding and no relative error.
+SCALES = (1.0, 1.3, 0.7)
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What `rasterization` should give on a scene: outputs and gradients in fp64 by name, the limits of their errors,
+    and how many more pixels than allowed the kernels decide otherwise."""
+
+    values: dict[str, Tensor]
+    limits: dict[str, float]
+    excess: float
+
+
+def true_rasterization(scene: Scene) -> Truth:
+    """The fp64 reference, with the decisions of a healthy run of the kernels replayed."""
+    upstream = random_upstream(scene)
+    _, _, meta = kernel_run(scene, upstream)
+    geometry = [meta[k].detach() for k in ("means2d", "conics", "opacities")]
+    lists = (scene.width, scene.height, meta["tile_size"], meta["isect_offsets"], meta["flatten_ids"])
+    sides = pair_sides(*geometry, *lists)
+    values = _named(*replayed_run(scene.to(torch.float64), upstream, meta, sides))
+    limits = dict.fromkeys(values, FLOOR)
+    for scale in SCALES:
+        outputs, grads = replayed_run(scene, (upstream[0] * scale, upstream[1] * scale), meta, sides)
+        for name, single in _named(outputs, {k: v.double() / scale for k, v in grads.items()}).items():
+            limits[name] = max(limits[name], HEADROOM * relative_error(single, values[name]))
+    pixels = math.prod(values["alphas out"].shape)
+    return Truth(values, limits, disputed_pixels(scene, meta, sides) - (1 + 1e-4 * pixels))
+
+
+def gate_rasterization(scene: Scene, truth: Truth, fault: tuple[str, Fault] | None = None) -> list[GateResult]:
+    """Every output and gradient of `rasterization` against the truth; a fault may sit on one gradient."""
+    outputs, grads, _ = kernel_run(scene, random_upstream(scene), fault)
+    got = _named(outputs, grads)
+    return [GateResult(name, relative_error(got[name], truth.values[name]), truth.limits[name]) for name in got]
+
+
+def _named(outputs: tuple[Tensor, ...], grads: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {"colors out": outputs[0], "alphas out": outputs[1], **grads}
+
+
+def gate_rasterize(scene: Scene, fault: tuple[str, Fault] | None = None) -> list[GateResult]:
+    """The rasterizer alone against fp64 on the scene's projected Gaussians: outputs and gradients of means2d, conics,
+    colors, opacities."""
+    _, _, meta = kernel_run(scene, random_upstream(scene))
+    g = torch.Generator().manual_seed(2)
+    geometry = [meta[k].detach().contiguous() for k in ("means2d", "conics", "opacities")]
+    inputs: dict[str, Tensor] = dict(zip(("means2d", "conics", "opacities"), geometry, strict=True))
+    inputs["colors"] = torch.randn(*geometry[2].shape, scene.tensors["colors"].shape[-1], generator=g)
+    lists = (scene.width, scene.height, meta["tile_size"], meta["isect_offsets"], meta["flatten_ids"])
+    sides = pair_sides(*geometry, *lists)
+    upstream = random_upstream(scene)
+
+    def run(dtype: torch.dtype, kernel: bool) -> dict[str, Tensor]:
+        leaves = {k: v.to(dtype).clone().requires_grad_() for k, v in inputs.items()}
+        used = {
+            k: _planted_by_gaussian(v, fault[1]) if kernel and fault and fault[0] == k else v for k, v in leaves.items()
+        }
+        order = (used["means2d"], used["conics"], used["colors"], used["opacities"])
+        if kernel:
+            out, alphas = rasterize_to_pixels(*order, *lists)
+        else:
+            flat = [x.reshape(-1, *x.shape[geometry[2].dim() :]) for x in order]
+            tiles = meta["isect_offsets"].flatten(0, -3)
+            image = rasterize.rasterize(*flat, *lists[:3], tiles, lists[4], sides=sides)
+            out = image.colors.reshape(upstream[0].shape)
+            alphas = 1 - image.transmittance.reshape(upstream[1].shape)
+        return {"colors out": out, "alphas out": alphas, **_gradients((out, alphas), leaves, upstream)}
+
+    kernel, single, truth = run(torch.float32, True), run(torch.float32, False), run(torch.float64, False)
+    return [gate(name, kernel[name], truth[name], single[name]) for name in truth]
+
+
+def _planted_by_gaussian(tensor: Tensor, fault: Fault) -> Tensor:
+    """A fault on the gradient of [images, N, ...], whose rows are the Gaussians of all images."""
+    return planted(tensor.flatten(0, 1), fault).unflatten(0, tensor.shape[:2])
+
+
+def disputed_pixels(scene: Scene, meta: dict, sides: Tensor) -> int:
+    """Pixels where a decision of the kernels differs from fp64's on the same projected Gaussians."""
+    means2d, conics, opacities = (meta[k].detach().double() for k in ("means2d", "conics", "opacities"))
+    means2d, conics, opacities = means2d.reshape(-1, 2), conics.reshape(-1, 3), opacities.reshape(-1)
+    size, offsets = meta["tile_size"], meta["isect_offsets"]
+    bounds = [*offsets.flatten().tolist(), meta["flatten_ids"].numel()]
+    index = torch.arange(size**2)
+    disputed = 0
+    for tile, (start, end) in enumerate(itertools.pairwise(bounds)):
+        row, column = tile // offsets.shape[-1] % offsets.shape[-2], tile % offsets.shape[-1]
+        x, y = column * size + index % size, row * size + index // size
+        g = meta["flatten_ids"][start:end].long()
+        own = rasterize.own_sides(means2d[g], conics[g], opacities[g], torch.stack([x, y], -1) + 0.5)
+        inside = (x < scene.width) & (y < scene.height)
+        disputed += int(((own != sides[start:end]).any(0) & inside).sum())
+    return disputed
