@@ -23,8 +23,8 @@ class Options(CommonOptions):
 
     out: Path = Path("demo")
     """The folder to make: capture, run, scene and figures."""
-    steps: int = 800
-    """Number of training steps."""
+    steps: int | None = None
+    """Number of training steps; by default as many as the capture needs (700)."""
 
 
 def run(options: Options) -> int:
@@ -33,11 +33,11 @@ def run(options: Options) -> int:
     from lanewise.cli.export import LEAST_PSNR, export
     from lanewise.cli.observer import observer_for_this_place
     from lanewise.cli.train import tell_how_to_resume
-    from lanewise.demo import write_capture
+    from lanewise.demo import DEMO_STEPS, DEMO_TRAIN_OVERRIDES, write_capture
     from lanewise.train import RunFolder, TrainConfig, train
 
-    # The standard schedule raises the spherical harmonics' degree every 1,000 steps, which a short run never sees.
-    config = TrainConfig(steps=options.steps, sh_degree_interval=max(options.steps // 4, 1))
+    steps = DEMO_STEPS if options.steps is None else options.steps
+    config = TrainConfig(**{**DEMO_TRAIN_OVERRIDES, "steps": steps, "checkpoint_every": max(steps, 1)})
     config.validate()
     RunFolder(options.out).refuse_existing()
     say("1/3 a capture: photographs of a small scene by a ray tracer")
