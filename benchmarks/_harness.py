@@ -1,0 +1,66 @@
+"""What the benchmarks share: where they ran, interleaved repeats, one JSON a script."""
+
+from __future__ import annotations
+
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import lanewise
+from lanewise.target import detect
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def machine() -> dict[str, Any]:
+    """The machine and the versions that a figure belongs to."""
+    cuda = torch.cuda.is_available()
+    return {
+        "processor": _processor(),
+        "threads": torch.get_num_threads(),
+        "gpu": torch.cuda.get_device_name() if cuda else None,
+        "target": detect().name,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "lanewise": lanewise.__version__,
+    }
+
+
+def interleaved(variants: dict[str, Callable[[], object]], repeats: int, warmup: int = 1) -> dict[str, list[float]]:
+    """Milliseconds of every variant, taken in turns so that a slow moment of the machine meets all of them alike."""
+    times: dict[str, list[float]] = {name: [] for name in variants}
+    for repeat in range(warmup + repeats):
+        for name, run in variants.items():
+            start = time.perf_counter()
+            run()
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
+            if repeat >= warmup:
+                times[name].append((time.perf_counter() - start) * 1e3)
+    return times
+
+
+def median(times: list[float]) -> float:
+    """The median of a list of times."""
+    return statistics.median(times)
+
+
+def write(name: str, rows: list[dict[str, Any]]) -> Path:
+    """results/NAME.json with the machine beside the rows."""
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    path.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=2) + "\n")
+    return path
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []:
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.processor()
