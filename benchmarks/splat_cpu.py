@@ -70,7 +70,7 @@ def check(tensors: dict[str, Tensor], v: Tensor) -> tuple[bool, int, int]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--repeats", type=int, default=9)
     repeats = parser.parse_args().repeats
     tensors = scene()

@@ -1,10 +1,10 @@
-"""The gate for the splat operators: the CPU kernels against the fp64 reference, with the kernels' decisions
-replayed."""
+"""The gate for the splat operators: kernels against the fp64 reference, with the kernels' decisions replayed."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor
 from lanewise.audit.faults import Fault, planted
 from lanewise.audit.gate import FLOOR, HEADROOM, GateResult, gate, relative_error
 from lanewise.splat import rasterization
+from lanewise.splat._backend import Backend
 from lanewise.splat.projection import reference as projection
 from lanewise.splat.projection.reference import Camera
 from lanewise.splat.rasterize import reference as rasterize
@@ -21,14 +22,42 @@ from lanewise.splat.rasterize.op import pair_sides, rasterize_to_pixels
 from lanewise.splat.sh.reference import spherical_harmonics
 
 
-def kernel_run(scene: Scene, upstream: tuple[Tensor, Tensor], fault: tuple[str, Fault] | None = None):
-    """Outputs, gradients by name and meta of `rasterization`; a fault may sit on one gradient."""
-    leaves = scene.leaves()
+@dataclass(frozen=True)
+class Kernels:
+    """Which kernels are compared, and where."""
+
+    backend: Backend = "cpu"
+    device: str = "cpu"
+    deterministic: bool = False
+
+
+CPU = Kernels()
+
+
+def kernel_run(
+    scene: Scene, upstream: tuple[Tensor, Tensor], fault: tuple[str, Fault] | None = None, kernels: Kernels = CPU
+):
+    """Outputs, gradients by name and meta of `rasterization`, on the CPU again; a fault may sit on one gradient."""
+    leaves = {k: v.detach().to(kernels.device).requires_grad_() for k, v in scene.tensors.items()}
     inputs = {k: planted(v, fault[1]) if fault and fault[0] == k else v for k, v in leaves.items()}
     colors, alphas, meta = rasterization(
-        **inputs, width=scene.width, height=scene.height, **scene.options, backend="cpu"
+        **inputs,
+        width=scene.width,
+        height=scene.height,
+        **scene.options,
+        backend=kernels.backend,
+        deterministic=kernels.deterministic,
     )
-    return (colors, alphas), _gradients((colors, alphas), leaves, upstream), meta
+    grads = _gradients((colors, alphas), leaves, [x.to(kernels.device) for x in upstream])
+    host = {k: v.detach().cpu() if isinstance(v, Tensor) else v for k, v in meta.items()}
+    return (colors.detach().cpu(), alphas.detach().cpu()), {k: v.cpu() for k, v in grads.items()}, host
+
+
+def kernel_sides(scene: Scene, meta: dict, kernels: Kernels) -> Tensor:
+    """The kernels' decisions about every pair of `meta`'s lists."""
+    tensors = [meta[k].to(kernels.device) for k in ("means2d", "conics", "opacities", "isect_offsets", "flatten_ids")]
+    sizes = (scene.width, scene.height, meta["tile_size"])
+    return pair_sides(*tensors[:3], *sizes, *tensors[3:], backend=kernels.backend).cpu()
 
 
 def replayed_run(scene: Scene, upstream: tuple[Tensor, Tensor], meta: dict, sides: Tensor):
@@ -81,7 +110,7 @@ def replayed_run(scene: Scene, upstream: tuple[Tensor, Tensor], meta: dict, side
     return outputs, _gradients(outputs, leaves, upstream)
 
 
-def _gradients(outputs, leaves: dict[str, Tensor], upstream: tuple[Tensor, Tensor]) -> dict[str, Tensor]:
+def _gradients(outputs, leaves: dict[str, Tensor], upstream: Sequence[Tensor]) -> dict[str, Tensor]:
     grads = torch.autograd.grad(
         outputs,
         list(leaves.values()),
@@ -116,13 +145,11 @@ class Truth:
     excess: float
 
 
-def true_rasterization(scene: Scene) -> Truth:
+def true_rasterization(scene: Scene, kernels: Kernels = CPU) -> Truth:
     """The fp64 reference, with the decisions of a healthy run of the kernels replayed."""
     upstream = random_upstream(scene)
-    _, _, meta = kernel_run(scene, upstream)
-    geometry = [meta[k].detach() for k in ("means2d", "conics", "opacities")]
-    lists = (scene.width, scene.height, meta["tile_size"], meta["isect_offsets"], meta["flatten_ids"])
-    sides = pair_sides(*geometry, *lists)
+    _, _, meta = kernel_run(scene, upstream, kernels=kernels)
+    sides = kernel_sides(scene, meta, kernels)
     values = _named(*replayed_run(scene.to(torch.float64), upstream, meta, sides))
     limits = dict.fromkeys(values, FLOOR)
     for scale in SCALES:
@@ -133,9 +160,11 @@ def true_rasterization(scene: Scene) -> Truth:
     return Truth(values, limits, disputed_pixels(scene, meta, sides) - (1 + 1e-4 * pixels))
 
 
-def gate_rasterization(scene: Scene, truth: Truth, fault: tuple[str, Fault] | None = None) -> list[GateResult]:
+def gate_rasterization(
+    scene: Scene, truth: Truth, fault: tuple[str, Fault] | None = None, kernels: Kernels = CPU
+) -> list[GateResult]:
     """Every output and gradient of `rasterization` against the truth; a fault may sit on one gradient."""
-    outputs, grads, _ = kernel_run(scene, random_upstream(scene), fault)
+    outputs, grads, _ = kernel_run(scene, random_upstream(scene), fault, kernels)
     got = _named(outputs, grads)
     return [GateResult(name, relative_error(got[name], truth.values[name]), truth.limits[name]) for name in got]
 
@@ -144,33 +173,44 @@ def _named(outputs: tuple[Tensor, ...], grads: dict[str, Tensor]) -> dict[str, T
     return {"colors out": outputs[0], "alphas out": outputs[1], **grads}
 
 
-def gate_rasterize(scene: Scene, fault: tuple[str, Fault] | None = None) -> list[GateResult]:
+def gate_rasterize(scene: Scene, fault: tuple[str, Fault] | None = None, kernels: Kernels = CPU) -> list[GateResult]:
     """The rasterizer alone against fp64 on the scene's projected Gaussians: outputs and gradients of means2d, conics,
     colors, opacities."""
-    _, _, meta = kernel_run(scene, random_upstream(scene))
+    _, _, meta = kernel_run(scene, random_upstream(scene), kernels=kernels)
     g = torch.Generator().manual_seed(2)
     geometry = [meta[k].detach().contiguous() for k in ("means2d", "conics", "opacities")]
     inputs: dict[str, Tensor] = dict(zip(("means2d", "conics", "opacities"), geometry, strict=True))
     inputs["colors"] = torch.randn(*geometry[2].shape, scene.tensors["colors"].shape[-1], generator=g)
     lists = (scene.width, scene.height, meta["tile_size"], meta["isect_offsets"], meta["flatten_ids"])
-    sides = pair_sides(*geometry, *lists)
+    sides = kernel_sides(scene, meta, kernels)
     upstream = random_upstream(scene)
 
     def run(dtype: torch.dtype, kernel: bool) -> dict[str, Tensor]:
-        leaves = {k: v.to(dtype).clone().requires_grad_() for k, v in inputs.items()}
+        place = kernels.device if kernel else "cpu"
+        leaves = {k: v.to(place, dtype, copy=True).requires_grad_() for k, v in inputs.items()}
         used = {
             k: _planted_by_gaussian(v, fault[1]) if kernel and fault and fault[0] == k else v for k, v in leaves.items()
         }
         order = (used["means2d"], used["conics"], used["colors"], used["opacities"])
         if kernel:
-            out, alphas = rasterize_to_pixels(*order, *lists)
+            out, alphas = rasterize_to_pixels(
+                *order,
+                *lists[:3],
+                *(x.to(place) for x in lists[3:]),
+                backend=kernels.backend,
+                deterministic=kernels.deterministic,
+            )
         else:
             flat = [x.reshape(-1, *x.shape[geometry[2].dim() :]) for x in order]
             tiles = meta["isect_offsets"].flatten(0, -3)
             image = rasterize.rasterize(*flat, *lists[:3], tiles, lists[4], sides=sides)
             out = image.colors.reshape(upstream[0].shape)
             alphas = 1 - image.transmittance.reshape(upstream[1].shape)
-        return {"colors out": out, "alphas out": alphas, **_gradients((out, alphas), leaves, upstream)}
+        return {
+            "colors out": out,
+            "alphas out": alphas,
+            **_gradients((out, alphas), leaves, [x.to(place) for x in upstream]),
+        }
 
     kernel, single, truth = run(torch.float32, True), run(torch.float32, False), run(torch.float64, False)
     return [gate(name, kernel[name], truth[name], single[name]) for name in truth]

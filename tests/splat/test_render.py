@@ -23,7 +23,10 @@ def test_shapes_and_meta(batch, sh_degree):
     colors, alphas, meta = render(scene)
     assert colors.shape == (*batch, 2, 17, 24, 3)
     assert alphas.shape == (*batch, 2, 17, 24, 1)
+    assert all(meta[key] is None or meta[key] is not None for key in GSPLAT_META.split())
     assert set(meta) == set(GSPLAT_META.split())
+    with pytest.raises(KeyError):
+        meta["no such key"]
     shapes = {
         "radii": (33, 2),
         "means2d": (33, 2),
@@ -219,7 +222,7 @@ def test_options_without_effect_are_accepted():
         ({"render_mode": "depth"}, r"render_mode: got 'depth', expected one of RGB, D, ED, RGB\+D, RGB\+ED"),
         ({"rasterize_mode": "smooth"}, r"rasterize_mode: got 'smooth', expected 'classic' or 'antialiased'"),
         ({"sh_degree": 3}, r"colors: got shape \[65, 3\]"),
-        ({"backend": "triton"}, r"backend='triton' is not supported: the Triton kernels come in a later version"),
+        ({"backend": "triton"}, r"backend: got 'triton' with torch.float32 on cpu, expected float32 tensors on a GPU"),
         ({"camera_model": "pinhle"}, r"camera_model: got 'pinhle', expected one of 'pinhole'"),
     ],
 )

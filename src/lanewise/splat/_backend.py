@@ -2,44 +2,58 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.util
+import os
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from lanewise.errors import InputError, UnsupportedError
+from lanewise.errors import InputError, MissingDependencyError
 
 Backend = Literal["auto", "reference", "cpu", "triton"]
 BACKENDS = ("auto", "reference", "cpu", "triton")
 
 
-def resolve_backend(backend: str, tensor: Tensor) -> Literal["reference", "cpu"]:
-    """The implementation for a tensor: `auto` takes the CPU kernels for fp32 on the CPU, the reference for everything
-    else.
+def resolve_backend(backend: str, tensor: Tensor) -> Literal["reference", "cpu", "triton"]:
+    """The implementation for a tensor.
+
+    `auto` takes Triton for fp32 on a GPU, the CPU kernels for fp32 on the CPU, and the reference for everything else.
 
     Raises:
-        InputError: an unknown name, or CPU kernels for a tensor that is not fp32 on the CPU.
-        UnsupportedError: `triton`, whose kernels are not in this version.
+        InputError: an unknown name, or kernels for a tensor that they cannot take.
+        MissingDependencyError: Triton was asked for and is not installed.
     """
-    on_cpu = tensor.device.type == "cpu" and tensor.dtype == torch.float32
+    single, device = tensor.dtype == torch.float32, tensor.device.type
     if backend == "auto":
-        return "cpu" if on_cpu else "reference"
+        if not single:
+            return "reference"
+        return "cpu" if device == "cpu" else "triton" if device == "cuda" and has_triton() else "reference"
     if backend == "reference":
         return "reference"
+    got = f"{backend!r} with {tensor.dtype} on {tensor.device}"
+    fix = "backend='auto', or 'reference' for other dtypes and devices"
     if backend == "cpu":
-        if not on_cpu:
-            raise InputError(
-                "backend",
-                got=f"'cpu' with {tensor.dtype} on {tensor.device}",
-                expected="float32 tensors on the CPU",
-                fix="backend='auto', or 'reference' for other dtypes and devices",
-            )
+        if not single or device != "cpu":
+            raise InputError("backend", got=got, expected="float32 tensors on the CPU", fix=fix)
         return "cpu"
     if backend == "triton":
-        raise UnsupportedError(
-            "backend='triton'", why="the Triton kernels come in a later version", fix="backend='auto'"
-        )
+        if not has_triton():
+            raise MissingDependencyError(
+                "triton", needed_for="backend='triton'", install="pip install triton (it comes with torch on Linux)"
+            )
+        if not single or not (device == "cuda" or os.environ.get("TRITON_INTERPRET") == "1"):
+            why = "on a CPU only Triton's interpreter runs them (TRITON_INTERPRET=1 before the import)"
+            raise InputError("backend", got=got, expected="float32 tensors on a GPU", why=why, fix=fix)
+        return "triton"
     raise InputError("backend", got=repr(backend), expected=f"one of {', '.join(map(repr, BACKENDS))}")
+
+
+@functools.cache
+def has_triton() -> bool:
+    """Whether Triton is installed."""
+    return importlib.util.find_spec("triton") is not None
 
 
 def check_tensor(name: str, tensor: Tensor | None, shape: tuple[int | str, ...], like: Tensor | None = None) -> None:

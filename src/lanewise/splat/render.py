@@ -11,9 +11,26 @@ from lanewise.errors import InputError
 from lanewise.splat._backend import Backend, check_positive, check_tensor
 from lanewise.splat._later import refuse_what_is_not_there_yet
 from lanewise.splat.binning.op import bin_gaussians
+from lanewise.splat.binning.reference import TileLists
 from lanewise.splat.projection.op import project_gaussians
 from lanewise.splat.rasterize.op import rasterize_to_pixels
 from lanewise.splat.sh.op import spherical_harmonics
+
+
+class Meta(dict[str, Any]):
+    """What `rasterization` tells besides the picture. `isect_ids`, which nothing here needs, is made when it is asked
+    for."""
+
+    def __init__(self, lists: TileLists, entries: dict[str, Any]) -> None:
+        super().__init__(entries)
+        self._lists = lists
+
+    def __missing__(self, key: str) -> Any:
+        if key != "isect_ids":
+            raise KeyError(key)
+        self[key] = self._lists.isect_ids(self["depths"])
+        return self[key]
+
 
 RENDER_MODES = ("RGB", "D", "ED", "RGB+D", "RGB+ED")
 
@@ -34,7 +51,7 @@ def rasterization(
     eps2d: float = 0.3,
     sh_degree: int | None = None,
     packed: bool = False,
-    tile_size: int = 16,
+    tile_size: int | None = None,
     backgrounds: Tensor | None = None,
     render_mode: Literal["RGB", "D", "ED", "RGB+D", "RGB+ED"] = "RGB",
     sparse_grad: bool = False,
@@ -55,6 +72,7 @@ def rasterization(
     viewmats_rs: Tensor | None = None,
     *,
     tile_masks: Tensor | None = None,
+    deterministic: bool | None = None,
     backend: Backend = "auto",
 ) -> tuple[Tensor, Tensor, dict[str, Any]]:
     """Render 3-D Gaussians into C cameras (3D Gaussian Splatting, Kerbl et al. 2023; gsplat 1.5.3's conventions).
@@ -80,7 +98,8 @@ def rasterization(
         eps2d: variance added on the image plane, pixels^2.
         sh_degree: degree of the spherical harmonics to evaluate, 0..4; None: `colors` are colours.
         packed: not in this version (gsplat's default is True; here it is False).
-        tile_size: edge of a tile in pixels; a launch choice that does not change the picture.
+        tile_size: edge of a tile in pixels, a launch choice that does not change the picture; None: 8 on a GPU, 16 on
+            the CPU.
         backgrounds: [..., C, D].
         render_mode: colours, accumulated depth (D), expected depth (ED) or both; depth is the last channel.
         sparse_grad: not in this version.
@@ -93,7 +112,9 @@ def rasterization(
         covars: world covariances in place of quats and scales, [..., N, 3, 3]; the upper triangle counts.
         with_ut: not in this version, nor are `with_eval3d`, the distortion coefficients and the rolling shutter.
         tile_masks: [..., C, tile_height, tile_width] bool; tiles that are False show the background alone.
-        backend: "auto" (the CPU kernels for float32 on the CPU, else the reference), "reference" or "cpu".
+        deterministic: the same bits in every run; None asks torch.are_deterministic_algorithms_enabled().
+        backend: "auto" (Triton for float32 on a GPU, the CPU kernels for float32 on the CPU, else the reference),
+            "reference", "cpu" or "triton".
 
     Returns:
         colors [..., C, H, W, D], alphas [..., C, H, W, 1], and `meta`, a dictionary with gsplat's keys: batch_ids,
@@ -119,6 +140,8 @@ def rasterization(
         rolling_shutter=rolling_shutter,
         viewmats_rs=viewmats_rs,
     )
+    if tile_size is None:
+        tile_size = default_tile_size(means.device)
     _check_options(render_mode, rasterize_mode, width, height, tile_size)
     batch, C, N = _check_scene(means, quats, scales, covars, opacities, viewmats, Ks)
     B = batch.numel()
@@ -170,33 +193,41 @@ def rasterization(
         backgrounds,
         tile_masks,
         absgrad,
+        deterministic=deterministic,
         backend=backend,
     )
     if render_mode in ("ED", "RGB+ED"):
         expected = rendered[..., -1:] / alphas.clamp(min=1e-10)
         rendered = torch.cat([rendered[..., :-1], expected], -1)
-    meta = {
-        "batch_ids": None,
-        "camera_ids": None,
-        "gaussian_ids": None,
-        "radii": radii,
-        "means2d": means2d,
-        "depths": depths,
-        "conics": conics,
-        "opacities": shaded_opacities,
-        "tile_width": lists.isect_offsets.shape[-1],
-        "tile_height": lists.isect_offsets.shape[-2],
-        "tiles_per_gauss": lists.tiles_per_gauss,
-        "isect_ids": lists.isect_ids,
-        "flatten_ids": lists.flatten_ids,
-        "isect_offsets": lists.isect_offsets,
-        "width": width,
-        "height": height,
-        "tile_size": tile_size,
-        "n_batches": B,
-        "n_cameras": C,
-    }
+    meta = Meta(
+        lists,
+        {
+            "batch_ids": None,
+            "camera_ids": None,
+            "gaussian_ids": None,
+            "radii": radii,
+            "means2d": means2d,
+            "depths": depths,
+            "conics": conics,
+            "opacities": shaded_opacities,
+            "tile_width": lists.isect_offsets.shape[-1],
+            "tile_height": lists.isect_offsets.shape[-2],
+            "tiles_per_gauss": lists.tiles_per_gauss,
+            "flatten_ids": lists.flatten_ids,
+            "isect_offsets": lists.isect_offsets,
+            "width": width,
+            "height": height,
+            "tile_size": tile_size,
+            "n_batches": B,
+            "n_cameras": C,
+        },
+    )
     return rendered, alphas, meta
+
+
+def default_tile_size(device: torch.device) -> int:
+    """Small tiles have short lists, which suits a program of 64 pixels; the CPU's long vectors like larger ones."""
+    return 16 if device.type == "cpu" else 8
 
 
 def _check_options(render_mode: str, rasterize_mode: str, width: int, height: int, tile_size: int) -> None:
@@ -248,11 +279,20 @@ def _seen_colors(
         check_tensor("colors", colors, (*pairs, *tail), means)
     if sh_degree is None:
         return colors.expand(*pairs, colors.shape[-1])
-    R, t = viewmats[..., :3, :3], viewmats[..., :3, 3:]
-    centres = -torch.linalg.solve(R, t).squeeze(-1)  # [..., C, 3], also for views that are not quite rigid
-    dirs = means[..., None, :, :] - centres[..., None, :]
+    dirs = means[..., None, :, :] - camera_centres(viewmats)[..., None, :]
     visible = (radii > 0).all(-1)
     return (spherical_harmonics(sh_degree, dirs, colors, visible, backend=backend) + 0.5).clamp_min(0)
+
+
+def camera_centres(viewmats: Tensor) -> Tensor:
+    """Where the cameras stand, -R^-1 t, [..., 3] of viewmats [..., 4, 4]; exact for views that are not quite rigid too.
+
+    In closed form: a linear solver would wait for the GPU to tell whether R is singular.
+    """
+    r0, r1, r2 = viewmats[..., :3, :3].unbind(-2)
+    c0, c1, c2 = torch.linalg.cross(r1, r2), torch.linalg.cross(r2, r0), torch.linalg.cross(r0, r1)
+    t = viewmats[..., :3, 3:]
+    return -(c0 * t[..., 0, :] + c1 * t[..., 1, :] + c2 * t[..., 2, :]) / (r0 * c0).sum(-1, keepdim=True)
 
 
 def _channels(

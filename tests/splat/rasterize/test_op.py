@@ -111,10 +111,12 @@ def test_absgrad_sums_absolute_values_over_pixels():
 def test_the_operators_pass_opcheck():
     means2d, conics, colors, opacities, lists = operands(7, N=20)
     flat = [x.flatten(0, 1).clone().requires_grad_() for x in (conics, colors, opacities)]
-    args = (means2d.clone().requires_grad_(), *flat, *lists[:3], lists[3], lists[4], None, False)
+    args = (means2d.clone().requires_grad_(), *flat, *lists[:3], lists[3], lists[4], None, False, False, "cpu")
     torch.library.opcheck(torch.ops.lanewise.rasterize.default, args)
     depths, radii = torch.rand(1, 20), torch.full((1, 20, 2), 5, dtype=torch.int32)
-    torch.library.opcheck(torch.ops.lanewise.tile_lists.default, (means2d, radii, depths, conics, opacities, 16, 2, 2))
+    torch.library.opcheck(
+        torch.ops.lanewise.tile_lists.default, (means2d, radii, depths, conics, opacities, 16, 2, 2, "cpu")
+    )
 
 
 def test_a_backward_through_only_one_output_and_twice():

@@ -79,23 +79,8 @@ def count_tiles(order, n, means2d, conics, opacities, tile_size, tile_width, til
 
 
 @njit(parallel=True)
-def emit_tiles(
-    order,
-    n,
-    means2d,
-    conics,
-    opacities,
-    depth_bits,
-    tile_size,
-    tile_width,
-    tile_height,
-    cursor,
-    image_shift,
-    isect_ids,
-    flatten_ids,
-):
-    """Write isect_ids and flatten_ids [n_isects]; cursor [CHUNKS, I * tiles] holds where each piece's entries of a
-    tile begin."""
+def emit_tiles(order, n, means2d, conics, opacities, tile_size, tile_width, tile_height, cursor, flatten_ids):
+    """Write flatten_ids [n_isects]; cursor [CHUNKS, I * tiles] holds where each piece's entries of a tile begin."""
     tiles = tile_width * tile_height
     for chunk in numba.prange(cursor.shape[0]):
         for m in range(chunk * len(order) // cursor.shape[0], (chunk + 1) * len(order) // cursor.shape[0]):
@@ -103,15 +88,12 @@ def emit_tiles(
             a, b, c, det, t = ellipse(conics[g], opacities[g])
             half_y = half_height(a, det, t)
             first_row, last_row = tile_rows(means2d[g], half_y, tile_size, tile_height)
-            image = g // n
+            base = g // n * tiles
             for row in range(first_row, last_row + 1):
                 first, last = tile_columns(row, means2d[g], a, b, c, det, t, half_y, tile_size, tile_width)
-                for column in range(first, last + 1):
-                    tile = row * tile_width + column
-                    position = cursor[chunk, image * tiles + tile]
-                    cursor[chunk, image * tiles + tile] = position + 1
-                    flatten_ids[position] = g
-                    isect_ids[position] = (image << image_shift) | (np.int64(tile) << 32) | np.int64(depth_bits[g])
+                for tile in range(base + row * tile_width + first, base + row * tile_width + last + 1):
+                    flatten_ids[cursor[chunk, tile]] = g
+                    cursor[chunk, tile] += 1
 
 
 def tile_lists(means2d, radii, depths, conics, opacities, tile_size, tile_width, tile_height):
@@ -122,33 +104,14 @@ def tile_lists(means2d, radii, depths, conics, opacities, tile_size, tile_width,
     order = order.ravel()
     order = order[(radii.reshape(-1, 2) > 0).all(1)[order]]
     gaussians = means2d.reshape(-1, 2), conics.reshape(-1, 3), opacities.reshape(-1)
+    sizes = tile_size, tile_width, tile_height
 
     counts = np.zeros((CHUNKS, tiles), np.int64)
     tiles_per_gauss = np.zeros(images * n, np.int32)
-    count_tiles(order, n, *gaussians, tile_size, tile_width, tile_height, counts, tiles_per_gauss)
+    count_tiles(order, n, *gaussians, *sizes, counts, tiles_per_gauss)
     per_tile = counts.sum(0)
     offsets = np.cumsum(per_tile) - per_tile
-    cursor = offsets + np.cumsum(counts, axis=0) - counts
-    isect_ids = np.empty(int(per_tile.sum()), np.int64)
-    flatten_ids = np.empty(len(isect_ids), np.int32)
-    depth_bits = depths.reshape(-1).view(np.uint32)
-    image_shift = 32 + (tile_width * tile_height).bit_length()
-    emit_tiles(
-        order,
-        n,
-        *gaussians,
-        depth_bits,
-        tile_size,
-        tile_width,
-        tile_height,
-        cursor,
-        image_shift,
-        isect_ids,
-        flatten_ids,
-    )
-    return (
-        tiles_per_gauss.reshape(images, n),
-        isect_ids,
-        flatten_ids,
-        offsets.astype(np.int32).reshape(images, tile_height, tile_width),
-    )
+    flatten_ids = np.empty(int(per_tile.sum()), np.int32)
+    emit_tiles(order, n, *gaussians, *sizes, offsets + np.cumsum(counts, axis=0) - counts, flatten_ids)
+    offsets = offsets.astype(np.int32).reshape(images, tile_height, tile_width)
+    return tiles_per_gauss.reshape(images, n), flatten_ids, offsets

@@ -34,10 +34,10 @@ def bin_gaussians(
         tile_size: edge of a tile in pixels.
         width: of the image in pixels.
         height: of the image in pixels.
-        backend: "auto", "reference" or "cpu".
+        backend: "auto", "reference", "cpu" or "triton".
 
     Returns:
-        `TileLists`: tiles_per_gauss [..., N], isect_ids and flatten_ids [n_isects], isect_offsets [..., tile_height,
+        `TileLists`: tiles_per_gauss [..., N], flatten_ids [n_isects], isect_offsets [..., tile_height,
         tile_width].
 
     Raises:
@@ -65,15 +65,18 @@ def bin_gaussians(
         tile_width,
         tile_height,
     )
-    reference_wanted = resolve_backend(backend, depths) == "reference"
-    lists = reference.tile_lists(*arguments) if reference_wanted else TileLists(*_tile_lists(*arguments))
+    chosen = resolve_backend(backend, depths)
+    if chosen == "reference":
+        lists = reference.tile_lists(*arguments)
+    else:
+        lists = TileLists(*_tile_lists(*arguments, chosen))
     return lists._replace(
         tiles_per_gauss=lists.tiles_per_gauss.reshape(depths.shape),
         isect_offsets=lists.isect_offsets.reshape(*leading, tile_height, tile_width),
     )
 
 
-@torch.library.custom_op("lanewise::tile_lists", mutates_args=(), device_types="cpu")
+@torch.library.custom_op("lanewise::tile_lists", mutates_args=())
 def _tile_lists(
     means2d: Tensor,
     radii: Tensor,
@@ -83,13 +86,18 @@ def _tile_lists(
     tile_size: int,
     tile_width: int,
     tile_height: int,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    backend: str,
+) -> tuple[Tensor, Tensor, Tensor]:
+    sizes = {"tile_size": tile_size, "tile_width": tile_width, "tile_height": tile_height}
+    if backend == "triton":
+        from lanewise.splat.binning import launch
+
+        return launch.tile_lists(means2d, radii, depths, conics, opacities, **sizes)
     from lanewise.splat.binning import cpu  # numba is loaded when it is first needed
 
     arrays = [x.contiguous().numpy() for x in (means2d, radii, depths, conics, opacities)]
-    lists = cpu.tile_lists(*arrays, tile_size=tile_size, tile_width=tile_width, tile_height=tile_height)
-    a, b, c, d = map(torch.from_numpy, lists)
-    return a, b, c, d
+    a, b, c = map(torch.from_numpy, cpu.tile_lists(*arrays, **sizes))
+    return a, b, c
 
 
 @torch.library.register_fake("lanewise::tile_lists")
@@ -102,12 +110,12 @@ def _(
     tile_size: int,
     tile_width: int,
     tile_height: int,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    backend: str,
+) -> tuple[Tensor, Tensor, Tensor]:
     images, N = depths.shape
     n_isects = torch.library.get_ctx().new_dynamic_size()
     return (
         depths.new_empty((images, N), dtype=torch.int32),
-        depths.new_empty((n_isects,), dtype=torch.int64),
         depths.new_empty((n_isects,), dtype=torch.int32),
         depths.new_empty((images, tile_height, tile_width), dtype=torch.int32),
     )

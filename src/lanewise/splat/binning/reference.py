@@ -24,15 +24,26 @@ EVERYWHERE = 1e9  # pixels, past every image
 class TileLists(NamedTuple):
     """Front-to-back lists of all tiles of all images.
 
-    tiles_per_gauss [I, N] int32; isect_ids [n_isects] int64 = image, tile (32 bits up), depth bits; flatten_ids
-    [n_isects] int32 = image * N + Gaussian, by tile and then by depth; isect_offsets [I, tile_height, tile_width]
-    int32, where each tile's list begins.
+    tiles_per_gauss [I, N] int32; flatten_ids [n_isects] int32 = image * N + Gaussian, by tile and then by depth;
+    isect_offsets [I, tile_height, tile_width] int32, where each tile's list begins.
     """
 
     tiles_per_gauss: Tensor
-    isect_ids: Tensor
     flatten_ids: Tensor
     isect_offsets: Tensor
+
+    def isect_ids(self, depths: Tensor) -> Tensor:
+        """gsplat's 64-bit keys [n_isects]: the image above the tile's bits, the tile above 32 bits of fp32 depth.
+
+        Args:
+            depths: [I, N], those that the lists were made with.
+        """
+        offsets, tiles = self.isect_offsets.flatten().long(), self.isect_offsets.shape[-2:].numel()
+        ends = torch.cat([offsets[1:], offsets.new_tensor([self.flatten_ids.numel()])])[: len(offsets)]
+        tile = torch.arange(len(offsets), device=offsets.device).repeat_interleave(ends - offsets)  # of all images
+        depth = depths.detach().flatten()[self.flatten_ids.long()].to(torch.float32)
+        bits = depth.contiguous().view(torch.int32).to(torch.int64) & 0xFFFFFFFF
+        return (tile // max(tiles, 1) << (32 + tiles.bit_length())) | (tile % max(tiles, 1) << 32) | bits
 
 
 def tile_lists(
@@ -76,16 +87,9 @@ def tile_lists(
     tiles = torch.arange(images * tile_height * tile_width, device=key.device)
     return TileLists(
         tiles_per_gauss.reshape(images, N).to(torch.int32),
-        isect_keys(flat // max(N, 1), tile, depths.flatten()[flat], tile_width * tile_height),
         flat.to(torch.int32),
         torch.searchsorted(key, tiles).reshape(images, tile_height, tile_width).to(torch.int32),
     )
-
-
-def isect_keys(image: Tensor, tile: Tensor, depth: Tensor, tiles: int) -> Tensor:
-    """gsplat's 64-bit keys: the image above the tile's bits, the tile above 32 bits of fp32 depth."""
-    bits = depth.to(torch.float32).contiguous().view(torch.int32).to(torch.int64) & 0xFFFFFFFF
-    return (image << (32 + tiles.bit_length())) | (tile << 32) | bits
 
 
 def threshold(conics: Tensor, opacities: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,7 +1,10 @@
-"""EWA projection: checks and dispatch. In fp32 on the CPU the reference is fast enough to be the implementation."""
+"""EWA projection: checks, dispatch, and the autograd rule of the kernels."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 from torch import Tensor
 
 from lanewise.errors import InputError
@@ -46,7 +49,7 @@ def project_gaussians(
         radius_clip: Gaussians whose radii are both at most this many pixels are culled.
         calc_compensations: the antialiasing compensation sqrt(det / det of the blurred covariance) (Mip-Splatting).
         opacities: [B, N] in 0..1; they shrink the extents (StopThePop, section B.2) and cull what is below 1/255.
-        backend: "auto", "reference" or "cpu".
+        backend: "auto", "reference", "cpu" or "triton".
 
     Returns:
         `Projected`; zeros where a Gaussian is culled.
@@ -71,6 +74,173 @@ def project_gaussians(
         check_tensor("opacities", opacities, (B, N), means)
     check_positive("width", width)
     check_positive("height", height)
-    resolve_backend(backend, means)
     camera = Camera(width, height, near_plane, far_plane, radius_clip, eps2d, calc_compensations)
-    return project(means, shape, opacities, viewmats, Ks, camera)
+    chosen = resolve_backend(backend, means)
+    if chosen == "reference":
+        return project(means, shape, opacities, viewmats, Ks, camera)
+    if covars is not None:
+        quats = scales = None
+    return Projected(*_project(means, quats, scales, covars, opacities, viewmats, Ks, *camera, chosen))
+
+
+@torch.library.custom_op("lanewise::project", mutates_args=())
+def _project(
+    means: Tensor,
+    quats: Tensor | None,
+    scales: Tensor | None,
+    covars: Tensor | None,
+    opacities: Tensor | None,
+    viewmats: Tensor,
+    Ks: Tensor,
+    width: int,
+    height: int,
+    near_plane: float,
+    far_plane: float,
+    radius_clip: float,
+    eps2d: float,
+    antialiased: bool,
+    backend: str,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    camera = Camera(width, height, near_plane, far_plane, radius_clip, eps2d, antialiased)
+    if backend == "triton":
+        from lanewise.splat.projection import launch
+
+        return tuple(launch.forward(means, quats, scales, covars, opacities, viewmats, Ks, camera))
+    from lanewise.splat.projection import cpu
+
+    pairs = (means.shape[0], viewmats.shape[1], means.shape[1])
+    radii = means.new_zeros((*pairs, 2), dtype=torch.int32)
+    out = [means.new_zeros((*pairs, *tail)) for tail in ((2,), (), (3,), ())]
+    cpu.forward(
+        *_arrays(means, quats, scales, covars, opacities), *_arrays(viewmats, Ks), *camera, *_arrays(radii, *out)
+    )
+    return radii, out[0], out[1], out[2], out[3]
+
+
+def _arrays(*tensors: Tensor | None) -> tuple[Any, ...]:
+    """Contiguous numpy arrays; one that is empty along N stands for None."""
+    nothing = {1: (0, 0, 4), 2: (0, 0, 3), 3: (0, 0, 3, 3), 4: (0, 0)}  # quats, scales, covars, opacities
+    return tuple(
+        torch.empty(nothing[i]).numpy() if x is None else x.detach().contiguous().numpy() for i, x in enumerate(tensors)
+    )
+
+
+@torch.library.register_fake("lanewise::project")
+def _(
+    means: Tensor,
+    quats: Tensor | None,
+    scales: Tensor | None,
+    covars: Tensor | None,
+    opacities: Tensor | None,
+    viewmats: Tensor,
+    Ks: Tensor,
+    width: int,
+    height: int,
+    near_plane: float,
+    far_plane: float,
+    radius_clip: float,
+    eps2d: float,
+    antialiased: bool,
+    backend: str,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    pairs = (means.shape[0], viewmats.shape[1], means.shape[1])
+    return (
+        means.new_empty((*pairs, 2), dtype=torch.int32),
+        means.new_empty((*pairs, 2)),
+        means.new_empty(pairs),
+        means.new_empty((*pairs, 3)),
+        means.new_empty(pairs),
+    )
+
+
+@torch.library.custom_op("lanewise::project_backward", mutates_args=())
+def _project_backward(
+    means: Tensor,
+    quats: Tensor | None,
+    scales: Tensor | None,
+    covars: Tensor | None,
+    viewmats: Tensor,
+    Ks: Tensor,
+    radii: Tensor,
+    v_means2d: Tensor,
+    v_depths: Tensor,
+    v_conics: Tensor,
+    v_compensations: Tensor,
+    width: int,
+    height: int,
+    eps2d: float,
+    antialiased: bool,
+    backend: str,
+    need_cameras: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of means, quats, scales, covars, viewmats, Ks; empty for what is not there or not needed."""
+    grads = (v_means2d, v_depths, v_conics, v_compensations)
+    if backend == "triton":
+        from lanewise.splat.projection import launch
+
+        camera = Camera(width, height, eps2d=eps2d, antialiased=antialiased)
+        return launch.backward(means, quats, scales, covars, viewmats, Ks, radii, grads, camera, need_cameras)
+    from lanewise.splat.projection import cpu
+
+    v_means = torch.zeros_like(means, memory_format=torch.contiguous_format)
+    shapes = [None if x is None else means.new_zeros(x.shape) for x in (quats, scales, covars)]
+    v_cameras = torch.zeros(cpu.BLOCKS, *viewmats.shape[:2], 16, dtype=torch.float64)
+    cpu.backward(
+        *_arrays(means, quats, scales, covars), *_arrays(viewmats, Ks), width, height, eps2d, antialiased,
+        *_arrays(radii, *grads), *_arrays(v_means, *shapes), v_cameras.numpy(),
+    )  # fmt: skip
+    v_quats, v_scales, v_covars = (means.new_empty(0) if x is None else x for x in shapes)
+    if not need_cameras:
+        return v_means, v_quats, v_scales, v_covars, means.new_empty(0), means.new_empty(0)
+    return v_means, v_quats, v_scales, v_covars, *camera_gradients(v_cameras.sum(0), viewmats, Ks)
+
+
+def camera_gradients(v: Tensor, viewmats: Tensor, Ks: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients of viewmats and Ks from v [B, C, 16]: rotation (9), translation (3), fx, fy, cx, cy."""
+    v = v.to(viewmats.dtype)
+    v_viewmats, v_Ks = viewmats.new_zeros(viewmats.shape), Ks.new_zeros(Ks.shape)
+    v_viewmats[..., :3, :3] = v[..., :9].unflatten(-1, (3, 3))
+    v_viewmats[..., :3, 3] = v[..., 9:12]
+    v_Ks[..., 0, 0], v_Ks[..., 1, 1], v_Ks[..., 0, 2], v_Ks[..., 1, 2] = v[..., 12:].unbind(-1)
+    return v_viewmats, v_Ks
+
+
+@torch.library.register_fake("lanewise::project_backward")
+def _(
+    means: Tensor,
+    quats: Tensor | None,
+    scales: Tensor | None,
+    covars: Tensor | None,
+    viewmats: Tensor,
+    Ks: Tensor,
+    radii: Tensor,
+    v_means2d: Tensor,
+    v_depths: Tensor,
+    v_conics: Tensor,
+    v_compensations: Tensor,
+    width: int,
+    height: int,
+    eps2d: float,
+    antialiased: bool,
+    backend: str,
+    need_cameras: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    given = [means.new_empty(0) if x is None else torch.empty_like(x) for x in (quats, scales, covars)]
+    cameras = [torch.empty_like(x) if need_cameras else means.new_empty(0) for x in (viewmats, Ks)]
+    return torch.empty_like(means), given[0], given[1], given[2], cameras[0], cameras[1]
+
+
+def _save_for_backward(ctx: Any, inputs: tuple, output: tuple[Tensor, ...]) -> None:
+    means, quats, scales, covars, _, viewmats, Ks, width, height, _, _, _, eps2d, antialiased, backend = inputs
+    ctx.save_for_backward(means, quats, scales, covars, viewmats, Ks, output[0])
+    ctx.camera = (width, height, eps2d, antialiased, backend)
+
+
+def _backward(ctx: Any, _v_radii: Tensor, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    needs = ctx.needs_input_grad
+    out = _project_backward(*ctx.saved_tensors, *grads, *ctx.camera, needs[5] or needs[6])
+    v_means, v_quats, v_scales, v_covars, v_viewmats, v_Ks = (x if x.numel() else None for x in out)
+    return v_means, v_quats, v_scales, v_covars, None, v_viewmats, v_Ks, *[None] * 8
+
+
+torch.library.register_autograd("lanewise::project", _backward, setup_context=_save_for_backward)

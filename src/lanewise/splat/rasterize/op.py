@@ -25,6 +25,7 @@ def rasterize_to_pixels(
     masks: Tensor | None = None,
     absgrad: bool = False,
     *,
+    deterministic: bool | None = None,
     backend: Backend = "auto",
 ) -> tuple[Tensor, Tensor]:
     """Composite projected Gaussians front to back.
@@ -44,7 +45,9 @@ def rasterize_to_pixels(
         masks: [..., tile_height, tile_width] bool; tiles that are False show the background alone.
         absgrad: also sum the absolute values of the pixels' gradients (AbsGS, Ye et al. 2024), into `means2d.absgrad`
             [..., N, 2].
-        backend: "auto", "reference" or "cpu".
+        deterministic: the same bits in every run; None asks torch.are_deterministic_algorithms_enabled(). The CPU
+            kernels and the reference always are; Triton's then store a record a pair and sum them in order.
+        backend: "auto", "reference", "cpu" or "triton".
 
     Returns:
         colors [..., H, W, D] and alphas [..., H, W, 1], both differentiable.
@@ -66,7 +69,8 @@ def rasterize_to_pixels(
         flatten_ids,
         None if masks is None else masks.reshape(images, *tiles),
     )
-    if resolve_backend(backend, means2d) == "reference":
+    chosen = resolve_backend(backend, means2d)
+    if chosen == "reference":
         if absgrad:
             raise InputError(
                 "absgrad",
@@ -77,7 +81,9 @@ def rasterize_to_pixels(
             )
         out, transmittance, _ = reference.rasterize(means2d.reshape(images * N, 2), *rest)
     else:
-        out, transmittance, _ = _rasterize(means2d, *rest, absgrad)
+        if deterministic is None:
+            deterministic = torch.are_deterministic_algorithms_enabled()
+        out, transmittance, _ = _rasterize(means2d, *rest, absgrad, deterministic, chosen)
     out = out.reshape(*leading, height, width, D)
     transmittance = transmittance.reshape(*leading, height, width, 1)
     if backgrounds is not None:
@@ -118,13 +124,15 @@ def _check(
         raise InputError(
             "flatten_ids", got=f"{flatten_ids.dtype} {list(flatten_ids.shape)}", expected="torch.int32 [n_isects]"
         )
+    if colors.shape[-1] == 0:
+        raise InputError("colors", got="0 channels", expected="at least one")
     if backgrounds is not None:
         check_tensor("backgrounds", backgrounds, (*leading, colors.shape[-1]), means2d)
     if masks is not None and (masks.shape != tiles or masks.dtype != torch.bool):
         raise InputError("masks", got=f"{masks.dtype} {list(masks.shape)}", expected=f"torch.bool {list(tiles)}")
 
 
-@torch.library.custom_op("lanewise::rasterize", mutates_args=(), device_types="cpu")
+@torch.library.custom_op("lanewise::rasterize", mutates_args=())
 def _rasterize(
     means2d: Tensor,
     conics: Tensor,
@@ -137,9 +145,17 @@ def _rasterize(
     flatten_ids: Tensor,
     masks: Tensor | None,
     absgrad: bool,
+    deterministic: bool,
+    backend: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """colors [I, H, W, D], transmittance [I, H, W] and last_ids [I, H, W] of means2d [..., N, 2] and flat conics,
     colors, opacities [I * N, ...]."""
+    if backend == "triton":
+        from lanewise.splat.rasterize import launch
+
+        return launch.forward(
+            means2d, conics, colors, opacities, width, height, tile_size, isect_offsets, flatten_ids, masks
+        )
     from lanewise.splat.rasterize import cpu
 
     images = isect_offsets.shape[0]
@@ -166,6 +182,8 @@ def _(
     flatten_ids: Tensor,
     masks: Tensor | None,
     absgrad: bool,
+    deterministic: bool,
+    backend: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
     shape = (isect_offsets.shape[0], height, width)
     return (
@@ -175,7 +193,7 @@ def _(
     )
 
 
-@torch.library.custom_op("lanewise::rasterize_backward", mutates_args=(), device_types="cpu")
+@torch.library.custom_op("lanewise::rasterize_backward", mutates_args=())
 def _rasterize_backward(
     means2d: Tensor,
     conics: Tensor,
@@ -186,6 +204,8 @@ def _rasterize_backward(
     flatten_ids: Tensor,
     masks: Tensor | None,
     absgrad: bool,
+    deterministic: bool,
+    backend: str,
     transmittance: Tensor,
     last_ids: Tensor,
     v_colors: Tensor,
@@ -193,6 +213,13 @@ def _rasterize_backward(
 ) -> Tensor:
     """Gradients by Gaussian, [I * N, D + 6 (+ 2)]: colours, opacity, conic (3), mean (2), with absgrad the mean's
     absolute sums (2)."""
+    if backend == "triton":
+        from lanewise.splat.rasterize import launch
+
+        return launch.backward(
+            means2d, conics, colors, opacities, tile_size, isect_offsets, flatten_ids, absgrad, deterministic,
+            transmittance, last_ids, v_colors, v_transmittance,
+        )  # fmt: skip
     from lanewise.splat.rasterize import cpu
 
     lists = KernelLists(means2d, conics, opacities, tile_size, isect_offsets, flatten_ids, masks)
@@ -216,6 +243,8 @@ def _(
     flatten_ids: Tensor,
     masks: Tensor | None,
     absgrad: bool,
+    deterministic: bool,
+    backend: str,
     transmittance: Tensor,
     last_ids: Tensor,
     v_colors: Tensor,
@@ -225,25 +254,39 @@ def _(
 
 
 def _save_for_backward(ctx, inputs, output) -> None:
-    means2d, conics, colors, opacities, _, _, tile_size, isect_offsets, flatten_ids, masks, absgrad = inputs
+    (
+        means2d,
+        conics,
+        colors,
+        opacities,
+        _,
+        _,
+        tile_size,
+        isect_offsets,
+        flatten_ids,
+        masks,
+        absgrad,
+        deterministic,
+        backend,
+    ) = inputs
     _, transmittance, last_ids = output
     ctx.save_for_backward(
         means2d, conics, colors, opacities, isect_offsets, flatten_ids, masks, transmittance, last_ids
     )
-    ctx.tile_size, ctx.absgrad = tile_size, absgrad
+    ctx.tile_size, ctx.absgrad, ctx.how = tile_size, absgrad, (absgrad, deterministic, backend)
 
 
 def _backward(ctx, v_colors, v_transmittance, _v_last_ids):
     means2d, conics, colors, opacities, isect_offsets, flatten_ids, masks, transmittance, last_ids = ctx.saved_tensors
     grads = _rasterize_backward(
-        means2d, conics, colors, opacities, ctx.tile_size, isect_offsets, flatten_ids, masks, ctx.absgrad,
+        means2d, conics, colors, opacities, ctx.tile_size, isect_offsets, flatten_ids, masks, *ctx.how,
         transmittance, last_ids, v_colors, v_transmittance,
     )  # fmt: skip
     D = colors.shape[-1]
     v_means2d = grads[:, D + 4 : D + 6].reshape(means2d.shape)
     if ctx.absgrad:
         means2d.absgrad = grads[:, D + 6 :].reshape(means2d.shape)
-    return v_means2d, grads[:, D + 1 : D + 4], grads[:, :D], grads[:, D], None, None, None, None, None, None, None
+    return v_means2d, grads[:, D + 1 : D + 4], grads[:, :D], grads[:, D], *[None] * 9
 
 
 torch.library.register_autograd("lanewise::rasterize", _backward, setup_context=_save_for_backward)
@@ -259,6 +302,8 @@ def pair_sides(
     isect_offsets: Tensor,
     flatten_ids: Tensor,
     masks: Tensor | None = None,
+    *,
+    backend: Backend = "auto",
 ) -> Tensor:
     """What the kernels decide about every pair: `reference.SKIPPED`, `COUNTED` or `CAPPED`, [n_isects, tile_size^2]
     int8.
@@ -266,15 +311,22 @@ def pair_sides(
     For replaying a kernel's decisions in the reference, when the two are compared. Arguments as in
     `rasterize_to_pixels`.
     """
-    from lanewise.splat.rasterize import cpu
-
+    chosen = resolve_backend(backend, means2d)
     images, N = means2d.shape[:-2].numel(), means2d.shape[-2]
     flat_conics, flat_opacities = conics.reshape(images * N, 3), opacities.reshape(images * N)
     offsets = isect_offsets.reshape(images, *isect_offsets.shape[-2:])
     flat_masks = None if masks is None else masks.reshape(offsets.shape)
     no_colors = means2d.new_empty(images * N, 0)
     lists = (tile_size, offsets, flatten_ids, flat_masks)
-    _, _, last_ids = _rasterize(means2d, flat_conics, no_colors, flat_opacities, width, height, *lists, False)
+    _, _, last_ids = _rasterize(
+        means2d, flat_conics, no_colors, flat_opacities, width, height, *lists, False, False, chosen
+    )
+    if chosen == "triton":
+        from lanewise.splat.rasterize import launch
+
+        return launch.pair_sides(means2d, flat_conics, no_colors, flat_opacities, *lists[:3], last_ids)
+    from lanewise.splat.rasterize import cpu
+
     kernel = KernelLists(means2d, flat_conics, flat_opacities, *lists)
     sides = torch.empty(flatten_ids.numel(), tile_size**2, dtype=torch.int8)
     cpu.pair_sides(

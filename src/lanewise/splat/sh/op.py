@@ -3,6 +3,9 @@ implementation."""
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -24,7 +27,7 @@ def spherical_harmonics(
         dirs: directions from the camera to the Gaussian, any length, [..., 3].
         coeffs: [..., K, D] with K >= (degrees_to_use + 1)^2; leading dimensions broadcast against those of `dirs`.
         masks: [...] bool; colours where it is False are 0 and get no gradient.
-        backend: "auto", "reference" or "cpu".
+        backend: "auto", "reference", "cpu" or "triton".
 
     Returns:
         [..., D].
@@ -45,12 +48,91 @@ def spherical_harmonics(
             why=f"degree {degrees_to_use} has {K} basis functions",
         )
     check_tensor("coeffs", coeffs, tuple(coeffs.shape), dirs)
-    resolve_backend(backend, dirs)
+    if masks is not None and (masks.shape != leading or masks.dtype != torch.bool):
+        raise InputError("masks", got=f"{masks.dtype} {list(masks.shape)}", expected=f"torch.bool {list(leading)}")
+    chosen = resolve_backend(backend, dirs)
+    if chosen != "reference" and leading:
+        return _with_kernels(degrees_to_use, dirs, coeffs, masks, chosen)
     coeffs = coeffs[..., :K, :].expand(*leading, K, coeffs.shape[-1])
     if masks is None:
         return reference.spherical_harmonics(degrees_to_use, dirs, coeffs)
-    if masks.shape != leading or masks.dtype != torch.bool:
-        raise InputError("masks", got=f"{masks.dtype} {list(masks.shape)}", expected=f"torch.bool {list(leading)}")
     # Only what is asked for is evaluated, so that a NaN elsewhere stays elsewhere, in the gradient too.
     colors = reference.spherical_harmonics(degrees_to_use, dirs[masks], coeffs[masks])
     return colors.new_zeros(*leading, coeffs.shape[-1]).index_put(masks.nonzero(as_tuple=True), colors)
+
+
+def _with_kernels(degree: int, dirs: Tensor, coeffs: Tensor, masks: Tensor | None, backend: str) -> Tensor:
+    """The kernels take dirs [I, N, 3] and coeffs [I / shared, N, K, D]: one set of coefficients may serve several
+    images."""
+    *leading, N = dirs.shape[:-1]
+    K, D = coeffs.shape[-2:]
+    images = math.prod(leading)
+    one_for_all = bool(leading) and coeffs.dim() == dirs.dim() + 1 and coeffs.shape[-4] == 1
+    if not one_for_all:
+        coeffs = coeffs.expand(*leading, N, K, D)
+    visible = torch.ones(dirs.shape[:-1], dtype=torch.bool, device=dirs.device) if masks is None else masks
+    groups = images // max(leading[-1], 1) if one_for_all else images
+    colors = _spherical_harmonics(
+        dirs.reshape(images, N, 3), coeffs.reshape(groups, N, K, D), visible.reshape(images, N), degree, backend
+    )
+    return colors.reshape(*dirs.shape[:-1], D)
+
+
+@torch.library.custom_op("lanewise::spherical_harmonics", mutates_args=())
+def _spherical_harmonics(dirs: Tensor, coeffs: Tensor, visible: Tensor, degree: int, backend: str) -> Tensor:
+    if backend == "triton":
+        from lanewise.splat.sh import launch
+
+        return launch.forward(dirs, coeffs, visible, degree)
+    from lanewise.splat.sh import cpu
+
+    colors = dirs.new_empty(*dirs.shape[:2], coeffs.shape[-1])
+    cpu.forward(*_arrays(dirs, coeffs, visible), degree, colors.numpy())
+    return colors
+
+
+def _arrays(*tensors: Tensor) -> tuple[Any, ...]:
+    """Contiguous numpy arrays."""
+    return tuple(x.detach().contiguous().numpy() for x in tensors)
+
+
+@torch.library.register_fake("lanewise::spherical_harmonics")
+def _(dirs: Tensor, coeffs: Tensor, visible: Tensor, degree: int, backend: str) -> Tensor:
+    return dirs.new_empty(*dirs.shape[:2], coeffs.shape[-1])
+
+
+@torch.library.custom_op("lanewise::spherical_harmonics_backward", mutates_args=())
+def _spherical_harmonics_backward(
+    dirs: Tensor, coeffs: Tensor, visible: Tensor, degree: int, backend: str, v_colors: Tensor, need_dirs: bool
+) -> tuple[Tensor, Tensor]:
+    if backend == "triton":
+        from lanewise.splat.sh import launch
+
+        return launch.backward(dirs, coeffs, visible, degree, v_colors, need_dirs)
+    from lanewise.splat.sh import cpu
+
+    v_dirs = dirs.new_zeros(dirs.shape) if need_dirs else dirs.new_empty(dirs.shape[0], 0, 3)
+    v_coeffs = coeffs.new_zeros(coeffs.shape)
+    cpu.backward(*_arrays(dirs, coeffs, visible), degree, *_arrays(v_colors, v_dirs, v_coeffs))
+    return v_dirs, v_coeffs
+
+
+@torch.library.register_fake("lanewise::spherical_harmonics_backward")
+def _(
+    dirs: Tensor, coeffs: Tensor, visible: Tensor, degree: int, backend: str, v_colors: Tensor, need_dirs: bool
+) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(dirs) if need_dirs else dirs.new_empty(dirs.shape[0], 0, 3), torch.empty_like(coeffs)
+
+
+def _save_for_backward(ctx: Any, inputs: tuple, output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[:3])
+    ctx.how = inputs[3:]
+
+
+def _backward(ctx: Any, v_colors: Tensor) -> tuple[Tensor | None, ...]:
+    need_dirs = ctx.needs_input_grad[0]
+    v_dirs, v_coeffs = _spherical_harmonics_backward(*ctx.saved_tensors, *ctx.how, v_colors, need_dirs)
+    return v_dirs if need_dirs else None, v_coeffs, None, None, None
+
+
+torch.library.register_autograd("lanewise::spherical_harmonics", _backward, setup_context=_save_for_backward)

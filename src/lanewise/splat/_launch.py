@@ -1,0 +1,29 @@
+"""What all Triton launches share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from lanewise.errors import UnsupportedError
+
+
+def contiguous(*tensors: Tensor | None) -> Any:
+    """The tensors as kernels address them: contiguous, None staying None."""
+    return tuple(None if x is None else x.contiguous() for x in tensors)
+
+
+def check_window(*tensors: Tensor) -> None:
+    """Raise unless every tensor's elements can be counted in 63 bits of bytes and every row in 31 bits.
+
+    Kernels add 64-bit bases; only row numbers (Gaussians of all images, entries of a list) are 32 bits wide.
+    """
+    for tensor in tensors:
+        rows = tensor.numel() // max(tensor.shape[-1] if tensor.dim() else 1, 1)
+        if rows >= 2**31:
+            raise UnsupportedError(
+                f"{rows} rows in one launch",
+                why="rows are numbered with 32 bits",
+                fix="render fewer cameras or Gaussians at a time",
+            )

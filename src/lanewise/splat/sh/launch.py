@@ -1,0 +1,45 @@
+"""Launching the spherical harmonics' Triton kernels."""
+
+# pyright: reportCallIssue=false, reportArgumentType=false, reportIndexIssue=false (a kernel is launched as kernel[grid](...))
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from lanewise.splat._launch import check_window, contiguous
+from lanewise.splat.sh import kernels
+
+BLOCK = 128
+
+
+def forward(dirs: Tensor, coeffs: Tensor, visible: Tensor, degree: int) -> Tensor:
+    """colors [I, N, D] of dirs [I, N, 3], coeffs [I / shared, N, K, D] and visible [I, N] bool."""
+    images, N, _ = dirs.shape
+    K, D = coeffs.shape[2:]
+    dirs, coeffs, visible = contiguous(dirs, coeffs, visible)
+    colors = dirs.new_empty(images, N, D)
+    check_window(dirs, coeffs, colors)
+    if colors.numel():
+        kernels.forward[(-(-N // BLOCK), images)](
+            dirs, coeffs, visible.view(torch.uint8), colors, N, K, SHARED=images // coeffs.shape[0], D=D, DEGREE=degree, BLOCK=BLOCK
+        )  # fmt: skip
+    return colors
+
+
+def backward(
+    dirs: Tensor, coeffs: Tensor, visible: Tensor, degree: int, v_colors: Tensor, need_dirs: bool
+) -> tuple[Tensor, Tensor]:
+    """Gradients of dirs ([I, 0, 3] without need) and coeffs; zero above the degree."""
+    images, N, _ = dirs.shape
+    groups, _, K, D = coeffs.shape
+    dirs, coeffs, visible, v_colors = contiguous(dirs, coeffs, visible, v_colors)
+    v_dirs = torch.empty_like(dirs) if need_dirs else dirs.new_empty(images, 0, 3)
+    v_coeffs = torch.empty_like(coeffs) if (degree + 1) ** 2 == K and images else torch.zeros_like(coeffs)
+    check_window(v_dirs, v_coeffs)
+    if v_colors.numel():
+        kernels.backward[(-(-N // BLOCK), groups)](
+            dirs, coeffs, visible.view(torch.uint8), v_colors, v_dirs, v_coeffs, N, K,
+            SHARED=images // groups, D=D, DEGREE=degree, DIRS=need_dirs, BLOCK=BLOCK,
+        )  # fmt: skip
+    return v_dirs, v_coeffs
