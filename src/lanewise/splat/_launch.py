@@ -11,7 +11,7 @@ from lanewise.errors import UnsupportedError
 
 def contiguous(*tensors: Tensor | None) -> Any:
     """The tensors as kernels address them: contiguous, None staying None."""
-    return tuple(None if x is None else x.contiguous() for x in tensors)
+    return tuple(x if x is None or x.is_contiguous() else x.contiguous() for x in tensors)
 
 
 def check_window(*tensors: Tensor) -> None:
@@ -20,6 +20,8 @@ def check_window(*tensors: Tensor) -> None:
     Kernels add 64-bit bases; only row numbers (Gaussians of all images, entries of a list) are 32 bits wide.
     """
     for tensor in tensors:
+        if tensor.numel() < 2**31:
+            continue
         rows = tensor.numel() // max(tensor.shape[-1] if tensor.dim() else 1, 1)
         if rows >= 2**31:
             raise UnsupportedError(

@@ -1,8 +1,8 @@
-"""Tile lists in Triton: count and emit the tiles of every Gaussian, in depth order; find where each tile's list begins.
+"""Tile lists in Triton: count the tiles of every Gaussian, emit them in depth order, find where each tile's list
+begins.
 
-The intervals are those of `reference.py`, in fp64: they must never miss a pair that fp32 shading counts. All arrays
-are flat over the images: means2d [M, 2], conics [M, 3], opacities [M] with M = I * N; `order` [M] holds the Gaussians
-image by image, front to back.
+The intervals are those of `reference.py`, in fp32 and a little wider: they must never miss a pair that shading
+counts. All arrays are flat over the images: means2d [M, 2], conics [M, 3], opacities [M] with M = I * N.
 """
 
 from __future__ import annotations
@@ -10,29 +10,26 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from lanewise.splat.binning.reference import DEGENERATE, EVERYWHERE, ROUNDING
+from lanewise.splat._ellipse import enlarged_ellipse
+from lanewise.splat.binning.reference import EVERYWHERE
 
-_DEGENERATE, _EVERYWHERE, _ROUNDING = tl.constexpr(DEGENERATE), tl.constexpr(EVERYWHERE), tl.constexpr(ROUNDING)
+_EVERYWHERE = tl.constexpr(EVERYWHERE)
+_SLACK = tl.constexpr(2e-3)  # pixels: what fp32 rounds in coordinates of some thousand
 
 
 @triton.jit
-def _load_ellipse(order, radii, means2d, conics, opacities, i, inside):
-    """Gaussian index, whether it is drawn, and in fp64: mean, conic, determinant (<= 0: degenerate), enlarged
-    threshold, half height."""
-    g = tl.load(order + i, inside, 0).to(tl.int64)
+def _load_ellipse(radii, means2d, conics, opacities, g, inside):
+    """Whether Gaussians g [n] are drawn, and their mean, conic, determinant (0: degenerate), enlarged threshold and
+    half size."""
     seen = inside & (tl.load(radii + g * 2, inside, 0) > 0) & (tl.load(radii + g * 2 + 1, inside, 0) > 0)
-    mx, my = tl.load(means2d + g * 2, seen, 0.0).to(tl.float64), tl.load(means2d + g * 2 + 1, seen, 0.0).to(tl.float64)
-    a, b = tl.load(conics + g * 3, seen, 1.0).to(tl.float64), tl.load(conics + g * 3 + 1, seen, 0.0).to(tl.float64)
-    c = tl.load(conics + g * 3 + 2, seen, 1.0).to(tl.float64)
-    opacity = tl.load(opacities + g, seen, 1.0)
-    t = tl.maximum(tl.log(tl.maximum(255.0 * opacity, 1e-30)), 0.0).to(tl.float64)
-    det = a * c - b * b
-    thin = (det > a * c * _DEGENERATE) == 0
-    safe = tl.where(thin, 1.0, det)
-    # The logarithm is fp32's: four more units of 2^-24 a unit of t cover it.
-    t += (1.0 + t * tl.where(thin, 0.0, tl.sqrt(a * c / safe))) * _ROUNDING + t * 2.4e-7
-    half_y = tl.where(thin, _EVERYWHERE, tl.sqrt(2.0 * t * a / safe))
-    return g, seen, mx, my, a, b, c, tl.where(thin, 0.0, det), t, half_y
+    mx, my = tl.load(means2d + g * 2, seen, 0.0), tl.load(means2d + g * 2 + 1, seen, 0.0)
+    a, b, c = (
+        tl.load(conics + g * 3, seen, 1.0),
+        tl.load(conics + g * 3 + 1, seen, 0.0),
+        tl.load(conics + g * 3 + 2, seen, 1.0),
+    )
+    det, t, half_x, half_y = enlarged_ellipse(a, b, c, tl.load(opacities + g, seen, 1.0))
+    return seen, mx, my, a, b, c, det, t, half_x, half_y + _SLACK
 
 
 @triton.jit
@@ -45,57 +42,65 @@ def _rows(my, half_y, seen, tile_height, TILE: tl.constexpr):
 
 
 @triton.jit
-def _columns(row, mx, my, a, b, c, det, t, half_y, tile_width, TILE: tl.constexpr):
+def _columns(row, mx, my, a, b, c, det, t, half_x, half_y, tile_width, TILE: tl.constexpr):
     """First column of tiles that the ellipse reaches in a row of tiles, and how many."""
-    thin = det <= 0.0
-    safe = tl.where(thin, 1.0, det)
-    top = row.to(tl.float64) * TILE + 0.5 - my
+    top = row.to(tl.float32) * TILE + 0.5 - my
     low = tl.maximum(top, -half_y)
     high = tl.maximum(low, tl.minimum(top + (TILE - 1.0), half_y))
-    y_right = -b / c * tl.sqrt(2.0 * t * c / safe)
+    y_right = -b / c * half_x
     y = tl.minimum(tl.maximum(y_right, low), high)
     right = (-b * y + tl.sqrt(tl.maximum(2.0 * t * a - det * y * y, 0.0))) / a
     y = tl.minimum(tl.maximum(-y_right, low), high)
     left = (-b * y - tl.sqrt(tl.maximum(2.0 * t * a - det * y * y, 0.0))) / a
-    right, left = tl.where(thin, _EVERYWHERE, right), tl.where(thin, -_EVERYWHERE, left)
-    first = tl.maximum(tl.ceil((mx + left - (TILE - 0.5)) / TILE), 0.0)
-    last = tl.minimum(tl.floor((mx + right - 0.5) / TILE), tile_width - 1.0)
+    right, left = tl.where(det > 0.0, right, _EVERYWHERE), tl.where(det > 0.0, left, -_EVERYWHERE)
+    first = tl.maximum(tl.ceil((mx + left - (TILE - 0.5 + _SLACK)) / TILE), 0.0)
+    last = tl.minimum(tl.floor((mx + right - (0.5 - _SLACK)) / TILE), tile_width - 1.0)
     count = tl.maximum(last - first + 1.0, 0.0)
     return tl.minimum(first, tile_width * 1.0).to(tl.int32), count.to(tl.int32)
 
 
 @triton.jit
 def count(
-    order, radii, means2d, conics, opacities, counts, tiles_per_gauss,
-    M, N, tile_width, tile_height, TILE: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """counts [M] in depth order and tiles_per_gauss [M] by Gaussian, int32."""
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = i < M
-    g, seen, mx, my, a, b, c, det, t, half_y = _load_ellipse(order, radii, means2d, conics, opacities, i, inside)
+    radii,
+    means2d,
+    conics,
+    opacities,
+    tiles_per_gauss,
+    M,
+    tile_width,
+    tile_height,
+    TILE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """tiles_per_gauss [M] int32."""
+    g = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = g < M
+    seen, mx, my, a, b, c, det, t, half_x, half_y = _load_ellipse(radii, means2d, conics, opacities, g, inside)
     first_row, n_rows = _rows(my, half_y, seen, tile_height, TILE)
     total = tl.zeros([BLOCK], tl.int32)
     for j in range(tl.max(n_rows, 0)):
-        _, n_columns = _columns(first_row + j, mx, my, a, b, c, det, t, half_y, tile_width, TILE)
+        _, n_columns = _columns(first_row + j, mx, my, a, b, c, det, t, half_x, half_y, tile_width, TILE)
         total += tl.where(j < n_rows, n_columns, 0)
-    tl.store(counts + i, total, inside)
     tl.store(tiles_per_gauss + g, total, inside)
 
 
 @triton.jit
 def emit(
-    order, radii, means2d, conics, opacities, begins, keys, ids,
+    order, ends, radii, means2d, conics, opacities, keys, ids,
     M, N, tile_width, tile_height, TILE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """keys (tile of all images) and ids (Gaussian of all images) [n_isects], in depth order; begins [M] int64."""
+    """keys (tile of all images) and ids (Gaussian of all images) [n_isects], for the Gaussians `order` [M] in that
+    order; ends [M] int64 are the sums of their counts, themselves included."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = i < M
-    g, seen, mx, my, a, b, c, det, t, half_y = _load_ellipse(order, radii, means2d, conics, opacities, i, inside)
+    position = tl.load(ends + i - 1, inside & (i > 0), 0)
+    inside &= tl.load(ends + i, inside, 0) > position
+    g = tl.load(order + i, inside, 0).to(tl.int64)
+    seen, mx, my, a, b, c, det, t, half_x, half_y = _load_ellipse(radii, means2d, conics, opacities, g, inside)
     first_row, n_rows = _rows(my, half_y, seen, tile_height, TILE)
-    position = tl.load(begins + i, inside, 0)
     image_tile = (g // N).to(tl.int32) * tile_width * tile_height
     for j in range(tl.max(n_rows, 0)):
-        first, n_columns = _columns(first_row + j, mx, my, a, b, c, det, t, half_y, tile_width, TILE)
+        first, n_columns = _columns(first_row + j, mx, my, a, b, c, det, t, half_x, half_y, tile_width, TILE)
         n_columns = tl.where(j < n_rows, n_columns, 0)
         key = image_tile + (first_row + j) * tile_width + first
         for q in range(tl.max(n_columns, 0)):

@@ -1,6 +1,7 @@
 """Launching the binning's Triton kernels."""
 
-# pyright: reportCallIssue=false, reportArgumentType=false, reportIndexIssue=false (a kernel is launched as kernel[grid](...))
+# pyright: reportCallIssue=false, reportArgumentType=false, reportIndexIssue=false (a kernel is launched as
+# kernel[grid](...))
 
 from __future__ import annotations
 
@@ -36,28 +37,28 @@ def tile_lists(
     offsets = (images, tile_height, tile_width)
     if M == 0:
         return tiles_per_gauss, depths.new_empty(0, dtype=torch.int32), depths.new_zeros(offsets, dtype=torch.int32)
+    gaussians, sizes = (radii, means2d, conics, opacities), (tile_width, tile_height)
+    grid = (-(-M // BLOCK),)
+    kernels.count[grid](*gaussians, tiles_per_gauss, M, *sizes, TILE=tile_size, BLOCK=BLOCK, num_warps=1)
     order = depths.sort(dim=-1, stable=True).indices
     if images > 1:
         order = order + torch.arange(images, device=depths.device)[:, None] * N
-    counts = torch.empty_like(tiles_per_gauss)
-    grid = (-(-M // BLOCK),)
-    gaussians = (order, radii, means2d, conics, opacities)
-    sizes = (M, N, tile_width, tile_height)
-    kernels.count[grid](*gaussians, counts, tiles_per_gauss, *sizes, TILE=tile_size, BLOCK=BLOCK, num_warps=1)
-    ends = counts.flatten().cumsum(0, dtype=torch.int64)
+    order = order.flatten()
+    ends = tiles_per_gauss.flatten()[order].cumsum(0, dtype=torch.int64)
     n_isects = int(ends[-1])
     if n_isects > LARGEST_LIST:
         raise UnsupportedError(
             f"{n_isects} (tile, Gaussian) pairs",
             why="positions in the lists are numbered with 32 bits",
-            fix="render fewer cameras at a time, or larger tiles (tile_size=16 or 32)",
+            fix="render fewer cameras at a time, or larger tiles (tile_size=32)",
         )
     keys = depths.new_empty(n_isects, dtype=torch.int16 if tiles <= 2**15 else torch.int32)
     ids = depths.new_empty(n_isects, dtype=torch.int32)
     bounds = depths.new_full((tiles + 1,), n_isects, dtype=torch.int32)
     if n_isects:
-        begins = ends - counts.flatten()
-        kernels.emit[grid](*gaussians, begins, keys, ids, *sizes, TILE=tile_size, BLOCK=BLOCK, num_warps=1)
+        kernels.emit[grid](
+            order, ends, *gaussians, keys, ids, M, N, *sizes, TILE=tile_size, BLOCK=BLOCK, num_warps=1
+        )  # fmt: skip
         keys, by_tile = keys.sort(stable=True)
         ids = ids[by_tile]
         kernels.edges[(-(-n_isects // EDGES_BLOCK),)](keys, bounds, n_isects, BLOCK=EDGES_BLOCK)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -66,18 +68,15 @@ def bin_gaussians(
         tile_height,
     )
     chosen = resolve_backend(backend, depths)
-    if chosen == "reference":
-        lists = reference.tile_lists(*arguments)
-    else:
-        lists = TileLists(*_tile_lists(*arguments, chosen))
+    in_torch = chosen == "reference"
+    lists = reference.tile_lists(*arguments) if in_torch else TileLists(*_tile_lists(*arguments, chosen))
     return lists._replace(
         tiles_per_gauss=lists.tiles_per_gauss.reshape(depths.shape),
         isect_offsets=lists.isect_offsets.reshape(*leading, tile_height, tile_width),
     )
 
 
-@torch.library.custom_op("lanewise::tile_lists", mutates_args=())
-def _tile_lists(
+def _forward(
     means2d: Tensor,
     radii: Tensor,
     depths: Tensor,
@@ -100,8 +99,7 @@ def _tile_lists(
     return a, b, c
 
 
-@torch.library.register_fake("lanewise::tile_lists")
-def _(
+def _fake_forward(
     means2d: Tensor,
     radii: Tensor,
     depths: Tensor,
@@ -119,3 +117,11 @@ def _(
         depths.new_empty((n_isects,), dtype=torch.int32),
         depths.new_empty((images, tile_height, tile_width), dtype=torch.int32),
     )
+
+
+_custom = torch.library.custom_op("lanewise::tile_lists", _forward, mutates_args=())
+_custom.register_fake(_fake_forward)
+
+
+def _tile_lists(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return _custom(*arguments) if torch.compiler.is_compiling() else _forward(*arguments)

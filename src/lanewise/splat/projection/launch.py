@@ -1,6 +1,7 @@
 """Launching the projection's Triton kernels: grids, blocks, workspaces and bounds."""
 
-# pyright: reportCallIssue=false, reportArgumentType=false, reportIndexIssue=false (a kernel is launched as kernel[grid](...))
+# pyright: reportCallIssue=false, reportArgumentType=false, reportIndexIssue=false (a kernel is launched as
+# kernel[grid](...))
 
 from __future__ import annotations
 

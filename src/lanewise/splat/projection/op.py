@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from lanewise.errors import InputError
 from lanewise.splat._backend import Backend, check_positive, check_tensor, resolve_backend
+from lanewise.splat._operator import operator, zeros_for_none
 from lanewise.splat.projection.reference import Camera, Projected, project
 
 
@@ -83,8 +85,7 @@ def project_gaussians(
     return Projected(*_project(means, quats, scales, covars, opacities, viewmats, Ks, *camera, chosen))
 
 
-@torch.library.custom_op("lanewise::project", mutates_args=())
-def _project(
+def _forward(
     means: Tensor,
     quats: Tensor | None,
     scales: Tensor | None,
@@ -125,8 +126,7 @@ def _arrays(*tensors: Tensor | None) -> tuple[Any, ...]:
     )
 
 
-@torch.library.register_fake("lanewise::project")
-def _(
+def _fake_forward(
     means: Tensor,
     quats: Tensor | None,
     scales: Tensor | None,
@@ -153,8 +153,7 @@ def _(
     )
 
 
-@torch.library.custom_op("lanewise::project_backward", mutates_args=())
-def _project_backward(
+def _gradients(
     means: Tensor,
     quats: Tensor | None,
     scales: Tensor | None,
@@ -205,8 +204,7 @@ def camera_gradients(v: Tensor, viewmats: Tensor, Ks: Tensor) -> tuple[Tensor, T
     return v_viewmats, v_Ks
 
 
-@torch.library.register_fake("lanewise::project_backward")
-def _(
+def _fake_gradients(
     means: Tensor,
     quats: Tensor | None,
     scales: Tensor | None,
@@ -236,11 +234,24 @@ def _save_for_backward(ctx: Any, inputs: tuple, output: tuple[Tensor, ...]) -> N
     ctx.camera = (width, height, eps2d, antialiased, backend)
 
 
-def _backward(ctx: Any, _v_radii: Tensor, *grads: Tensor) -> tuple[Tensor | None, ...]:
-    needs = ctx.needs_input_grad
-    out = _project_backward(*ctx.saved_tensors, *grads, *ctx.camera, needs[5] or needs[6])
-    v_means, v_quats, v_scales, v_covars, v_viewmats, v_Ks = (x if x.numel() else None for x in out)
-    return v_means, v_quats, v_scales, v_covars, None, v_viewmats, v_Ks, *[None] * 8
+def _backward_by(gradients: Callable[..., tuple[Tensor, ...]]) -> Callable[..., tuple]:
+    """The backward rule, with the registered operator or the plain function that computes the gradients."""
+
+    def backward(ctx: Any, _v_radii: Tensor | None, *v: Tensor | None) -> tuple:
+        needs = ctx.needs_input_grad
+        means, radii = ctx.saved_tensors[0], ctx.saved_tensors[-1]
+        tails = ((2,), (), (3,), ())  # of means2d, depths, conics, compensations
+        grads = [zeros_for_none(x, (*radii.shape[:-1], *tail), means) for x, tail in zip(v, tails, strict=True)]
+        out = gradients(*ctx.saved_tensors, *grads, *ctx.camera, needs[5] or needs[6])
+        v_means, v_quats, v_scales, v_covars, v_viewmats, v_Ks = (x if x.numel() else None for x in out)
+        return v_means, v_quats, v_scales, v_covars, None, v_viewmats, v_Ks, *[None] * 8
+
+    return backward
 
 
-torch.library.register_autograd("lanewise::project", _backward, setup_context=_save_for_backward)
+_custom = torch.library.custom_op("lanewise::project", _forward, mutates_args=())
+_custom_gradients = torch.library.custom_op("lanewise::project_backward", _gradients, mutates_args=())
+_custom.register_fake(_fake_forward)
+_custom_gradients.register_fake(_fake_gradients)
+_custom.register_autograd(_backward_by(_custom_gradients), setup_context=_save_for_backward)
+_project = operator(_custom, _forward, _save_for_backward, _backward_by(_gradients))

@@ -1,10 +1,11 @@
-"""The rasterizer in Triton: one program composites a block of pixels, a few Gaussians at a time, front to back and
-back again.
+"""The rasterizer in Triton: one program composites a block of pixels, Gaussian by Gaussian, front to back and back
+again.
 
-A program is written over blocks [G Gaussians, P pixels]; nothing in it stands for how the hardware executes it.
-`pack` gathers what shading needs of a Gaussian into one record [16]: mean x, y; p, r, q of the exponent p u^2 + q
-dy^2 with u = dx + r dy, in units of log2 e; opacity; conic a, b, c; then up to four colour channels from CHANNEL on.
-Exponents as sums of squares do not cancel in thin Gaussians.
+A program is written over a block of P pixels; nothing in it stands for how the hardware executes it. `pack` gathers
+what shading needs of a Gaussian into one record [12]: mean x, y; half width and height of the ellipse in which it may
+count; p, r, q of the exponent p u^2 + q dy^2 with u = dx + r dy, in units of log2 e; opacity; then up to four colour
+channels from CHANNEL on. Exponents as sums of squares do not cancel in thin Gaussians. Where a tile has several
+blocks, each skips the Gaussians of the tile's list whose box it does not meet.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from lanewise.splat._ellipse import enlarged_ellipse
+from lanewise.splat.rasterize.lists import RECORD
 from lanewise.splat.rasterize.reference import ALPHA_CAP, ALPHA_THRESHOLD, TRANSMITTANCE_STOP
 
-RECORD = 16
 CHANNELS = 4  # that one program composites; more are further programs over the same lists
 
 _RECORD = tl.constexpr(RECORD)
@@ -23,13 +25,8 @@ _MINUS_HALF_LOG2E, _TWO_LN2 = tl.constexpr(-0.7213475204444817), tl.constexpr(1.
 
 
 @triton.jit
-def _mul(a, b):
-    return a * b
-
-
-@triton.jit
 def pack(means2d, conics, colors, opacities, records, M, D, CHANNEL, BLOCK: tl.constexpr):
-    """records [M, 16] of means2d [M, 2], conics [M, 3], colors [M, D], opacities [M]."""
+    """records [M, 12] of means2d [M, 2], conics [M, 3], colors [M, D], opacities [M]; written as whole rows."""
     g = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = g < M
     a, b, c = (
@@ -37,89 +34,102 @@ def pack(means2d, conics, colors, opacities, records, M, D, CHANNEL, BLOCK: tl.c
         tl.load(conics + g * 3 + 1, mask, 0.0),
         tl.load(conics + g * 3 + 2, mask, 1.0),
     )
-    # The determinant cancels in thin Gaussians: the products of two fp32 numbers are exact in fp64.
-    det = a.to(tl.float64) * c.to(tl.float64) - b.to(tl.float64) * b.to(tl.float64)
-    r = records + g * _RECORD
-    tl.store(r, tl.load(means2d + g * 2, mask, 0.0), mask)
-    tl.store(r + 1, tl.load(means2d + g * 2 + 1, mask, 0.0), mask)
-    tl.store(r + 2, a * _MINUS_HALF_LOG2E, mask)
-    tl.store(r + 3, (b.to(tl.float64) / a.to(tl.float64)).to(tl.float32), mask)
-    tl.store(r + 4, (det / a.to(tl.float64) * _MINUS_HALF_LOG2E).to(tl.float32), mask)
-    tl.store(r + 5, tl.load(opacities + g, mask, 0.0), mask)
-    tl.store(r + 6, a, mask)
-    tl.store(r + 7, b, mask)
-    tl.store(r + 8, c, mask)
+    opacity = tl.load(opacities + g, mask, 0.0)
+    _, _, half_x, half_y = enlarged_ellipse(a, b, c, opacity)
+    # An indefinite conic's own determinant, which `enlarged_ellipse` has replaced by 0.
+    true_det = (a.to(tl.float64) * c.to(tl.float64) - b.to(tl.float64) * b.to(tl.float64)).to(tl.float32)
+    column = tl.arange(0, 16)[None, :]
+    row = tl.where(
+        column == 0, tl.load(means2d + g * 2, mask, 0.0)[:, None], tl.load(means2d + g * 2 + 1, mask, 0.0)[:, None]
+    )
+    row = tl.where(column == 2, half_x[:, None], row)
+    row = tl.where(column == 3, half_y[:, None], row)
+    row = tl.where(column == 4, (a * _MINUS_HALF_LOG2E)[:, None], row)
+    row = tl.where(column == 5, (b / a)[:, None], row)
+    row = tl.where(column == 6, (true_det / a * _MINUS_HALF_LOG2E)[:, None], row)
+    row = tl.where(column == 7, opacity[:, None], row)
     for d in tl.static_range(4):
         channel = tl.zeros([BLOCK], tl.int32) + (CHANNEL + d)
-        tl.store(r + 9 + d, tl.load(colors + g * D + channel, mask & (channel < D), 0.0), mask)
+        row = tl.where(column == 8 + d, tl.load(colors + g * D + channel, mask & (channel < D), 0.0)[:, None], row)
+    tl.store(records + g[:, None] * _RECORD + column, row, mask[:, None] & (column < _RECORD))
 
 
 @triton.jit
 def _pixels(pid, width, height, tile_width, tiles, TILE: tl.constexpr, SX: tl.constexpr, SY: tl.constexpr):
-    """The tile of all images, pixel coordinates [P], whether they exist, and their index over all images."""
+    """The tile of all images, the block's corner, pixel coordinates [P], whether they exist, and their index over all
+    images."""
     BX: tl.constexpr = (TILE + SX - 1) // SX
     BY: tl.constexpr = (TILE + SY - 1) // SY
     tile, block = pid // (BX * BY), pid % (BX * BY)
     image, in_image = tile // tiles, tile % tiles
     i = tl.arange(0, SX * SY)
     lx, ly = block % BX * SX + i % SX, block // BX * SY + i // SX
-    x, y = in_image % tile_width * TILE + lx, in_image // tile_width * TILE + ly
+    left, top = in_image % tile_width * TILE, in_image // tile_width * TILE
+    x, y = left + lx, top + ly
     exists = (x < width) & (y < height) & (lx < TILE) & (ly < TILE)
-    return tile, x, y, exists, (image.to(tl.int64) * height + y) * width + x
-
-
-@triton.jit
-def _geometry(records, g, mask):
-    """Mean, exponent and opacity of [G] Gaussians; opacity 0 where masked."""
-    r = records + g * _RECORD
     return (
-        tl.load(r, mask, 0.0), tl.load(r + 1, mask, 0.0), tl.load(r + 2, mask, 0.0),
-        tl.load(r + 3, mask, 0.0), tl.load(r + 4, mask, 0.0), tl.load(r + 5, mask, 0.0),
-    )  # fmt: skip
+        tile,
+        left + block % BX * SX,
+        top + block // BX * SY,
+        x,
+        y,
+        exists,
+        (image.to(tl.int64) * height + y) * width + x,
+    )
 
 
 @triton.jit
-def _colors(records, g, mask, C: tl.constexpr):
-    """C colour channels of [G] Gaussians; the others are 0."""
-    r = records + g * _RECORD + 9
-    zero = tl.zeros(g.shape, tl.float32)
-    c0, c1, c2, c3 = tl.load(r, mask, 0.0), zero, zero, zero
-    if C > 1:
-        c1 = tl.load(r + 1, mask, 0.0)
-    if C > 2:
-        c2 = tl.load(r + 2, mask, 0.0)
-    if C > 3:
-        c3 = tl.load(r + 3, mask, 0.0)
-    return c0, c1, c2, c3
+def _meets(record, x0, y0, SX: tl.constexpr, SY: tl.constexpr):
+    """Whether the Gaussian's box meets the pixel centres of the block whose corner is (x0, y0)."""
+    dx, dy = tl.abs(tl.load(record) - (x0 + 0.5 * SX)), tl.abs(tl.load(record + 1) - (y0 + 0.5 * SY))
+    return (dx <= tl.load(record + 2) + 0.5 * (SX - 1)) & (dy <= tl.load(record + 3) + 0.5 * (SY - 1))
 
 
 @triton.jit
-def _shade(mx, my, p, r, q, o, px, py):
-    """u and dy [G, P], opacity times falloff before the cap, and alpha: 0 where the pair is not counted."""
-    dy = my[:, None] - py[None, :]
-    u = (mx[:, None] - px[None, :]) + r[:, None] * dy
-    exponent = p[:, None] * u * u + q[:, None] * dy * dy
-    raw = o[:, None] * tl.exp2(exponent)
+def _shade(record, px, py):
+    """p, r, q and opacity, scalars; u, dy, opacity times falloff before the cap, and alpha (0: not counted), [P]."""
+    p, r, q, o = tl.load(record + 4), tl.load(record + 5), tl.load(record + 6), tl.load(record + 7)
+    dy = tl.load(record + 1) - py
+    u = (tl.load(record) - px) + r * dy
+    exponent = p * u * u + q * dy * dy
+    raw = o * tl.exp2(exponent)
     alpha = tl.minimum(raw, _CAP)
-    return u, dy, raw, tl.where((alpha >= _THRESHOLD) & (exponent <= 0.0), alpha, 0.0)
+    return p, r, q, o, u, dy, raw, tl.where((alpha >= _THRESHOLD) & (exponent <= 0.0), alpha, 0.0)
+
+
+@triton.jit
+def _composite(k, record, px, py, T, last, a0, a1, a2, a3, C: tl.constexpr):
+    """Take one Gaussian in; T [P] turns negative where a pixel stops."""
+    _, _, _, _, _, _, _, alpha = _shade(record, px, py)
+    after = T * (1.0 - alpha)
+    on = (alpha > 0.0) & (after > _STOP)
+    w = tl.where(on, alpha * T, 0.0)
+    a0 += w * tl.load(record + 8)
+    if C > 1:
+        a1 += w * tl.load(record + 9)
+    if C > 2:
+        a2 += w * tl.load(record + 10)
+    if C > 3:
+        a3 += w * tl.load(record + 11)
+    T = tl.where(on, after, tl.where(alpha > 0.0, -tl.abs(T), T))
+    return T, tl.where(on, k, last), a0, a1, a2, a3
 
 
 @triton.jit
 def forward(
     records, offsets, ids, keep, out_colors, out_T, out_last,
-    width, height, tile_width, tiles, D, CHANNEL,
+    n_isects, n_tiles, width, height, tile_width, tiles, D, CHANNEL,
     TILE: tl.constexpr, SX: tl.constexpr, SY: tl.constexpr, G: tl.constexpr, C: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
     """out_colors [I, H, W, D] (channels CHANNEL .. CHANNEL + C - 1), out_T [I, H, W] what is left, out_last [I, H, W]
-    position of the last pair."""
-    tile, x, y, exists, pixel = _pixels(tl.program_id(0), width, height, tile_width, tiles, TILE, SX, SY)
+    position of the last pair. Between two looks at whether any pixel is left G Gaussians are composited."""
+    tile, x0, y0, x, y, exists, pixel = _pixels(tl.program_id(0), width, height, tile_width, tiles, TILE, SX, SY)
     P: tl.constexpr = SX * SY
     px, py = x.to(tl.float32) + 0.5, y.to(tl.float32) + 0.5
-    k, end = tl.load(offsets + tile), tl.load(offsets + tile + 1)
+    k, end = tl.load(offsets + tile), tl.load(offsets + tile + 1, tile + 1 < n_tiles, n_isects)
     if MASKED:
         end = tl.where(tl.load(keep + tile) != 0, end, k)
-    T = tl.where(exists, 1.0, 0.0)  # 0 once a pixel has stopped
-    stopped_T = tl.zeros([P], tl.float32)
+    T = tl.where(exists, 1.0, -1.0)
     a0, a1, a2, a3 = (
         tl.zeros([P], tl.float32),
         tl.zeros([P], tl.float32),
@@ -127,29 +137,18 @@ def forward(
         tl.zeros([P], tl.float32),
     )
     last = tl.full([P], -1, tl.int32)
-    i = tl.arange(0, G)
     go = k < end
     while go:
-        mask = k + i < end
-        g = tl.load(ids + k + i, mask, 0).to(tl.int64)
-        mx, my, p, r, q, o = _geometry(records, g, mask)
-        c0, c1, c2, c3 = _colors(records, g, mask, C)
-        _, _, _, alpha = _shade(mx, my, p, r, q, o, px, py)
-        after = T[None, :] * tl.associative_scan(1.0 - alpha, 0, _mul)  # [G, P]
-        on = after > _STOP
-        w = tl.where(on, alpha * (after / (1.0 - alpha)), 0.0)
-        a0 += tl.sum(w * c0[:, None], 0)
-        if C > 1:
-            a1 += tl.sum(w * c1[:, None], 0)
-        if C > 2:
-            a2 += tl.sum(w * c2[:, None], 0)
-        if C > 3:
-            a3 += tl.sum(w * c3[:, None], 0)
-        final = tl.min(after, 0)
-        last = tl.maximum(last, tl.max(tl.where(on & (alpha > 0.0), (k + i)[:, None], -1), 0))
-        stops = (final <= _STOP) & (T > 0.0)
-        stopped_T = tl.where(stops, tl.min(tl.where(on, after, T[None, :]), 0), stopped_T)
-        T = tl.where(stops, 0.0, final)
+        for j in tl.static_range(G):
+            # Past the end the last Gaussian stands in, and is not taken.
+            record = records + tl.load(ids + tl.minimum(k + j, end - 1)).to(tl.int64) * _RECORD
+            if TILE > SX or TILE > SY:
+                if _meets(record, x0, y0, SX, SY) & (k + j < end):
+                    T, last, a0, a1, a2, a3 = _composite(k + j, record, px, py, T, last, a0, a1, a2, a3, C)
+            else:
+                taken = tl.where(k + j < end, T, -1.0)
+                T_new, last, a0, a1, a2, a3 = _composite(k + j, record, px, py, taken, last, a0, a1, a2, a3, C)
+                T = tl.where(k + j < end, T_new, T)
         k += G
         go = (k < end) & (tl.max(T, 0) > 0.0)
     out = out_colors + pixel * D + CHANNEL
@@ -160,7 +159,7 @@ def forward(
         tl.store(out + 2, a2, exists)
     if C > 3:
         tl.store(out + 3, a3, exists)
-    tl.store(out_T + pixel, tl.maximum(T, stopped_T), exists)
+    tl.store(out_T + pixel, tl.abs(T), exists)
     tl.store(out_last + pixel, last, exists)
 
 
@@ -168,16 +167,15 @@ def forward(
 def backward(
     records, offsets, ids, in_T, in_last, v_colors, v_T, v_out,
     width, height, tile_width, tiles, D, CHANNEL, COLUMNS,
-    TILE: tl.constexpr, SX: tl.constexpr, SY: tl.constexpr, G: tl.constexpr, C: tl.constexpr,
+    TILE: tl.constexpr, SX: tl.constexpr, SY: tl.constexpr, C: tl.constexpr,
     ABSGRAD: tl.constexpr, ORDERED: tl.constexpr, FIRST: tl.constexpr,
 ):  # fmt: skip
     """Adds each Gaussian's gradient of this block of pixels to v_out [M, COLUMNS], D + 6 (+ 2) columns: colours,
     opacity, conic, mean, absolute mean. ORDERED: stores it in v_out [n_isects * blocks, COLUMNS], a row a pair and
     block of pixels, for `sum_records`."""
     pid = tl.program_id(0)
-    tile, x, y, exists, pixel = _pixels(pid, width, height, tile_width, tiles, TILE, SX, SY)
+    tile, x0, y0, x, y, exists, pixel = _pixels(pid, width, height, tile_width, tiles, TILE, SX, SY)
     px, py = x.to(tl.float32) + 0.5, y.to(tl.float32) + 0.5
-    start = tl.load(offsets + tile)
     last = tl.load(in_last + pixel, exists, -1)
     T = tl.load(in_T + pixel, exists, 1.0)
     v = v_colors + pixel * D + CHANNEL
@@ -192,64 +190,61 @@ def backward(
     behind = zero  # what lies behind, times its upstream gradient
     if FIRST:
         behind = T * tl.load(v_T + pixel, exists, 0.0)
-    end = tl.max(last, 0) + 1
-    i = tl.arange(0, G)
-    groups = tl.cdiv(tl.maximum(end - start, 0), G)
-    k = start + (groups - 1) * G
-    for _ in range(groups):
-        mask = k + i < end
-        g = tl.load(ids + k + i, mask, 0).to(tl.int64)
-        mx, my, p, r, q, o = _geometry(records, g, mask)
-        c0, c1, c2, c3 = _colors(records, g, mask, C)
-        u, dy, raw, alpha = _shade(mx, my, p, r, q, o, px, py)
-        alpha = tl.where((k + i)[:, None] <= last[None, :], alpha, 0.0)
-        through = 1.0 - alpha
-        inverse = 1.0 / through
-        before_group = T * tl.reduce(inverse, 0, _mul)
-        before = before_group[None, :] * (tl.associative_scan(through, 0, _mul) * inverse)  # [G, P]
-        w = alpha * before
-        dot = c0[:, None] * v0[None, :]
-        if C > 1:
-            dot += c1[:, None] * v1[None, :]
-        if C > 2:
-            dot += c2[:, None] * v2[None, :]
-        if C > 3:
-            dot += c3[:, None] * v3[None, :]
-        share = w * dot
-        behind += tl.sum(share, 0)
-        gain = alpha * (before * dot - (behind[None, :] - tl.cumsum(share, 0)) * inverse)  # alpha dL/dalpha
-        gain = tl.where(raw <= _CAP, gain, 0.0)
-        gu, gy = gain * u, gain * dy
-        s, su, sy = tl.sum(gain, 1), tl.sum(gu, 1), tl.sum(gy, 1)
-        suu, suy, syy = tl.sum(gu * u, 1), tl.sum(gu * dy, 1), tl.sum(gy * dy, 1)
-        m_u, m_y = p * su * _TWO_LN2, q * sy * _TWO_LN2  # dL/du and dL/d(dy at fixed u): p and q carry -log2(e) / 2
-        sxx, sxy = suu - 2.0 * r * suy + r * r * syy, suy - r * syy  # dx = u - r dy
-        if ORDERED:
-            BLOCKS: tl.constexpr = ((TILE + SX - 1) // SX) * ((TILE + SY - 1) // SY)
-            out = v_out + ((k + i).to(tl.int64) * BLOCKS + pid % BLOCKS) * COLUMNS
-        else:
-            out = v_out + g * COLUMNS
-            mask &= (s != 0.0) | (tl.sum(w, 1) > 0.0)
-        _put(out + CHANNEL, tl.sum(w * v0[None, :], 1), mask, ORDERED, FIRST)
-        if C > 1:
-            _put(out + CHANNEL + 1, tl.sum(w * v1[None, :], 1), mask, ORDERED, FIRST)
-        if C > 2:
-            _put(out + CHANNEL + 2, tl.sum(w * v2[None, :], 1), mask, ORDERED, FIRST)
-        if C > 3:
-            _put(out + CHANNEL + 3, tl.sum(w * v3[None, :], 1), mask, ORDERED, FIRST)
-        _put(out + D, s / tl.where(o > 0.0, o, 1.0), mask, ORDERED, FIRST)
-        _put(out + D + 1, -0.5 * sxx, mask, ORDERED, FIRST)
-        _put(out + D + 2, -sxy, mask, ORDERED, FIRST)
-        _put(out + D + 3, -0.5 * syy, mask, ORDERED, FIRST)
-        _put(out + D + 4, m_u, mask, ORDERED, FIRST)
-        _put(out + D + 5, m_u * r + m_y, mask, ORDERED, FIRST)
-        if ABSGRAD:
-            x_u = p[:, None] * gu * _TWO_LN2
-            x_y = x_u * r[:, None] + q[:, None] * gy * _TWO_LN2
-            _put(out + D + 6, tl.sum(tl.abs(x_u), 1), mask, ORDERED, FIRST)
-            _put(out + D + 7, tl.sum(tl.abs(x_y), 1), mask, ORDERED, FIRST)
-        T = before_group
-        k -= G
+    start = tl.load(offsets + tile)
+    end = tl.max(last, 0)
+    for back in range(end - start + 1):
+        k = end - back
+        g = tl.load(ids + k).to(tl.int64)
+        record = records + g * _RECORD
+        meets = True
+        if TILE > SX or TILE > SY:
+            meets = _meets(record, x0, y0, SX, SY)
+        if meets:
+            p, r, q, o, u, dy, raw, alpha = _shade(record, px, py)
+            alpha = tl.where(k <= last, alpha, 0.0)
+            inverse = 1.0 / (1.0 - alpha)
+            T *= inverse
+            w = alpha * T
+            dot = tl.load(record + 8) * v0
+            if C > 1:
+                dot += tl.load(record + 9) * v1
+            if C > 2:
+                dot += tl.load(record + 10) * v2
+            if C > 3:
+                dot += tl.load(record + 11) * v3
+            gain = alpha * (T * dot - behind * inverse)  # alpha dL/dalpha
+            gain = tl.where(raw <= _CAP, gain, 0.0)
+            behind += w * dot
+            gu, gy = gain * u, gain * dy
+            s, su, sy = tl.sum(gain, 0), tl.sum(gu, 0), tl.sum(gy, 0)
+            suu, suy, syy = tl.sum(gu * u, 0), tl.sum(gu * dy, 0), tl.sum(gy * dy, 0)
+            w0 = tl.sum(w * v0, 0)
+            m_u, m_y = p * su * _TWO_LN2, q * sy * _TWO_LN2  # dL/du, and dL/d(dy) at fixed u
+            if ORDERED:
+                BLOCKS: tl.constexpr = ((TILE + SX - 1) // SX) * ((TILE + SY - 1) // SY)
+                out = v_out + (k.to(tl.int64) * BLOCKS + pid % BLOCKS) * COLUMNS
+                some = k >= 0
+            else:
+                out = v_out + g * COLUMNS
+                some = (s != 0.0) | (tl.sum(w, 0) > 0.0)
+            _put(out + CHANNEL, w0, some, ORDERED, FIRST)
+            if C > 1:
+                _put(out + CHANNEL + 1, tl.sum(w * v1, 0), some, ORDERED, FIRST)
+            if C > 2:
+                _put(out + CHANNEL + 2, tl.sum(w * v2, 0), some, ORDERED, FIRST)
+            if C > 3:
+                _put(out + CHANNEL + 3, tl.sum(w * v3, 0), some, ORDERED, FIRST)
+            # dx = u - r dy: the conic's gradient from the moments of u and dy.
+            _put(out + D, s / tl.where(o > 0.0, o, 1.0), some, ORDERED, FIRST)
+            _put(out + D + 1, -0.5 * (suu - 2.0 * r * suy + r * r * syy), some, ORDERED, FIRST)
+            _put(out + D + 2, r * syy - suy, some, ORDERED, FIRST)
+            _put(out + D + 3, -0.5 * syy, some, ORDERED, FIRST)
+            _put(out + D + 4, m_u, some, ORDERED, FIRST)
+            _put(out + D + 5, m_u * r + m_y, some, ORDERED, FIRST)
+            if ABSGRAD:
+                x_u = p * gu * _TWO_LN2
+                _put(out + D + 6, tl.sum(tl.abs(x_u), 0), some, ORDERED, FIRST)
+                _put(out + D + 7, tl.sum(tl.abs(x_u * r + q * gy * _TWO_LN2), 0), some, ORDERED, FIRST)
 
 
 @triton.jit
@@ -287,18 +282,15 @@ def pair_sides(
     TILE: tl.constexpr, SX: tl.constexpr, SY: tl.constexpr,
 ):  # fmt: skip
     """sides [n_isects, TILE^2], zero before: 1 where `forward` counted the pair, 2 where its alpha was capped."""
-    tile, x, y, exists, pixel = _pixels(tl.program_id(0), width, height, tile_width, tiles, TILE, SX, SY)
+    tile, x0, y0, x, y, exists, pixel = _pixels(tl.program_id(0), width, height, tile_width, tiles, TILE, SX, SY)
     px, py = x.to(tl.float32) + 0.5, y.to(tl.float32) + 0.5
     local = (y % TILE) * TILE + x % TILE
     last = tl.load(in_last + pixel, exists, -1)
-    i = tl.arange(0, 1)
-    for k in range(tl.load(offsets + tile), tl.max(last, 0) + 1):
-        g = tl.load(ids + k + i).to(tl.int64)
-        mx, my, p, r, q, o = _geometry(records, g, i == 0)
-        _, _, raw, alpha = _shade(mx, my, p, r, q, o, px, py)
-        side = tl.where(alpha > 0.0, tl.where(raw > _CAP, 2, 1), 0)
-        tl.store(
-            sides + (k + i).to(tl.int64)[:, None] * TILE * TILE + local[None, :],
-            side.to(tl.int8),
-            (exists & (k <= last))[None, :],
-        )
+    start = tl.load(offsets + tile)
+    for i in range(tl.max(last, 0) + 1 - start):
+        k = start + i
+        record = records + tl.load(ids + k).to(tl.int64) * _RECORD
+        if _meets(record, x0, y0, SX, SY):
+            _, _, _, _, _, _, raw, alpha = _shade(record, px, py)
+            side = tl.where(alpha > 0.0, tl.where(raw > _CAP, 2, 1), 0)
+            tl.store(sides + k.to(tl.int64) * TILE * TILE + local, side.to(tl.int8), exists & (k <= last))

@@ -1,6 +1,7 @@
 """Launching the rasterizer's Triton kernels."""
 
-# pyright: reportCallIssue=false, reportArgumentType=false, reportIndexIssue=false (a kernel is launched as kernel[grid](...))
+# pyright: reportCallIssue=false, reportArgumentType=false, reportIndexIssue=false (a kernel is launched as
+# kernel[grid](...))
 
 from __future__ import annotations
 
@@ -9,10 +10,11 @@ from torch import Tensor
 
 from lanewise.splat._launch import check_window, contiguous
 from lanewise.splat.rasterize import kernels
+from lanewise.splat.rasterize.lists import RECORD
 
-PACK_BLOCK = 256
+PACK_BLOCK = 64
 PIXELS = (8, 8)  # columns and rows of the block of pixels that one program composites
-FORWARD_GROUP, BACKWARD_GROUP = 4, 2  # Gaussians that a program takes at a time
+GROUP = 4  # Gaussians between two looks at whether any pixel is left
 
 
 class _Lists:
@@ -32,7 +34,7 @@ class _Lists:
         self.M, self.D = colors.shape
         self.images, self.tile_height, self.tile_width = isect_offsets.shape
         self.tile_size, self.ids = tile_size, flatten_ids.contiguous()
-        self.offsets = torch.cat([isect_offsets.flatten(), isect_offsets.new_tensor([flatten_ids.numel()])])
+        self.offsets = isect_offsets.contiguous()
         self.SX, self.SY = (min(s, max(4, 1 << (tile_size - 1).bit_length())) for s in PIXELS)
         self.blocks = -(-tile_size // self.SX) * -(-tile_size // self.SY)
         self.grid = (isect_offsets.numel() * self.blocks,)
@@ -46,7 +48,7 @@ class _Lists:
 
     def records(self, channel: int) -> Tensor:
         """The packed records [M, RECORD] with the channels from `channel` on."""
-        records = self.operands[0].new_empty(self.M, kernels.RECORD)
+        records = self.operands[0].new_empty(self.M, RECORD)
         if self.M:
             grid = (-(-self.M // PACK_BLOCK),)
             kernels.pack[grid](*self.operands, records, self.M, self.D, channel, BLOCK=PACK_BLOCK)
@@ -55,8 +57,8 @@ class _Lists:
     def sizes(self, width: int, height: int, channel: int) -> tuple[int, ...]:
         return width, height, self.tile_width, self.tile_width * self.tile_height, self.D, channel
 
-    def blocking(self, C: int, G: int) -> dict[str, int]:
-        return {"TILE": self.tile_size, "SX": self.SX, "SY": self.SY, "G": G, "C": C}
+    def blocking(self) -> dict[str, int]:
+        return {"TILE": self.tile_size, "SX": self.SX, "SY": self.SY}
 
 
 def forward(
@@ -70,19 +72,22 @@ def forward(
     isect_offsets: Tensor,
     flatten_ids: Tensor,
     masks: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """colors [I, H, W, D], transmittance [I, H, W] and last_ids [I, H, W]."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """colors [I, H, W, D], transmittance [I, H, W], last_ids [I, H, W], and the records of the first channels."""
     lists = _Lists(means2d, conics, colors, opacities, tile_size, isect_offsets, flatten_ids)
     shape = (lists.images, height, width)
     out = means2d.new_empty(*shape, lists.D)
     T, last = means2d.new_empty(shape), means2d.new_empty(shape, dtype=torch.int32)
     keep = None if masks is None else masks.contiguous().view(torch.uint8)
+    first = lists.records(0)
+    target = out if lists.D else T.new_empty(1)  # without channels every program stores its zero in one place
     for channel, C in lists.chunks() if T.numel() else []:
         kernels.forward[lists.grid](
-            lists.records(channel), lists.offsets, lists.ids, keep, out if lists.D else T.new_empty(T.numel(), 1), T, last,
-            *lists.sizes(width, height, channel), **lists.blocking(C, FORWARD_GROUP), MASKED=keep is not None, num_warps=1,
+            lists.records(channel) if channel else first, lists.offsets, lists.ids, keep, target, T, last,
+            flatten_ids.numel(), isect_offsets.numel(), *lists.sizes(width, height, channel), **lists.blocking(),
+            G=GROUP, C=C, MASKED=keep is not None, num_warps=1,
         )  # fmt: skip
-    return out, T, last
+    return out, T, last, first
 
 
 def backward(
@@ -97,6 +102,7 @@ def backward(
     deterministic: bool,
     transmittance: Tensor,
     last_ids: Tensor,
+    first: Tensor,
     v_colors: Tensor,
     v_transmittance: Tensor,
 ) -> Tensor:
@@ -112,8 +118,9 @@ def backward(
     transmittance, last_ids, v_colors, v_transmittance = contiguous(transmittance, last_ids, v_colors, v_transmittance)
     for channel, C in lists.chunks() if n_isects and last_ids.numel() else []:
         kernels.backward[lists.grid](
-            lists.records(channel), lists.offsets, lists.ids, transmittance, last_ids, v_colors, v_transmittance, v,
-            *lists.sizes(width, height, channel), columns, **lists.blocking(C, BACKWARD_GROUP),
+            lists.records(channel) if channel else first, lists.offsets, lists.ids,
+            transmittance, last_ids, v_colors, v_transmittance, v,
+            *lists.sizes(width, height, channel), columns, **lists.blocking(), C=C,
             ABSGRAD=absgrad, ORDERED=deterministic, FIRST=channel == 0, num_warps=1,
         )  # fmt: skip
     if not deterministic:
@@ -136,9 +143,9 @@ def pair_sides(
     sides = means2d.new_zeros((flatten_ids.numel(), tile_size**2), dtype=torch.int8)
     height, width = last_ids.shape[1:]
     if sides.numel() and last_ids.numel():
-        blocking = {k: v for k, v in lists.blocking(1, 1).items() if k in ("TILE", "SX", "SY")}
         kernels.pair_sides[lists.grid](
-            lists.records(0), lists.offsets, lists.ids, last_ids, sides, *lists.sizes(width, height, 0)[:4], **blocking, num_warps=1
+            lists.records(0), lists.offsets, lists.ids, last_ids, sides,
+            *lists.sizes(width, height, 0)[:4], **lists.blocking(), num_warps=1,
         )  # fmt: skip
     return sides
 

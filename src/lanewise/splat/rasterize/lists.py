@@ -7,6 +7,8 @@ from torch import Tensor
 
 from lanewise.errors import InputError
 
+RECORD = 12  # numbers that the Triton kernels keep of a Gaussian
+
 
 def check_lists(isect_offsets: Tensor, flatten_ids: Tensor, gaussians: int) -> None:
     """Raise an InputError for lists that point outside: a kernel would read somebody else's memory."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from lanewise.errors import InputError
 from lanewise.splat._backend import Backend, check_positive, check_tensor, resolve_backend
+from lanewise.splat._operator import operator, zeros_for_none
 from lanewise.splat.rasterize import reference
-from lanewise.splat.rasterize.lists import KernelLists
+from lanewise.splat.rasterize.lists import RECORD, KernelLists
 
 
 def rasterize_to_pixels(
@@ -83,7 +87,7 @@ def rasterize_to_pixels(
     else:
         if deterministic is None:
             deterministic = torch.are_deterministic_algorithms_enabled()
-        out, transmittance, _ = _rasterize(means2d, *rest, absgrad, deterministic, chosen)
+        out, transmittance, _, _ = _rasterize(means2d, *rest, absgrad, deterministic, chosen)
     out = out.reshape(*leading, height, width, D)
     transmittance = transmittance.reshape(*leading, height, width, 1)
     if backgrounds is not None:
@@ -132,8 +136,7 @@ def _check(
         raise InputError("masks", got=f"{masks.dtype} {list(masks.shape)}", expected=f"torch.bool {list(tiles)}")
 
 
-@torch.library.custom_op("lanewise::rasterize", mutates_args=())
-def _rasterize(
+def _forward(
     means2d: Tensor,
     conics: Tensor,
     colors: Tensor,
@@ -147,9 +150,9 @@ def _rasterize(
     absgrad: bool,
     deterministic: bool,
     backend: str,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """colors [I, H, W, D], transmittance [I, H, W] and last_ids [I, H, W] of means2d [..., N, 2] and flat conics,
-    colors, opacities [I * N, ...]."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """colors [I, H, W, D], transmittance and last_ids [I, H, W], and Triton's records (else empty), of means2d [...,
+    N, 2] and flat conics, colors, opacities [I * N, ...]."""
     if backend == "triton":
         from lanewise.splat.rasterize import launch
 
@@ -166,11 +169,10 @@ def _rasterize(
     cpu.forward(
         *lists.gaussians(colors), *lists.tiles(), *(x.numpy() for x in (out, transmittance, last_ids))
     )  # fmt: skip
-    return out, transmittance, last_ids
+    return out, transmittance, last_ids, means2d.new_empty(0)
 
 
-@torch.library.register_fake("lanewise::rasterize")
-def _(
+def _fake_forward(
     means2d: Tensor,
     conics: Tensor,
     colors: Tensor,
@@ -184,17 +186,17 @@ def _(
     absgrad: bool,
     deterministic: bool,
     backend: str,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     shape = (isect_offsets.shape[0], height, width)
     return (
         means2d.new_empty(*shape, colors.shape[-1]),
         means2d.new_empty(shape),
         means2d.new_empty(shape, dtype=torch.int32),
+        means2d.new_empty((conics.shape[0], RECORD) if backend == "triton" else (0,)),
     )
 
 
-@torch.library.custom_op("lanewise::rasterize_backward", mutates_args=())
-def _rasterize_backward(
+def _gradients(
     means2d: Tensor,
     conics: Tensor,
     colors: Tensor,
@@ -208,6 +210,7 @@ def _rasterize_backward(
     backend: str,
     transmittance: Tensor,
     last_ids: Tensor,
+    records: Tensor,
     v_colors: Tensor,
     v_transmittance: Tensor,
 ) -> Tensor:
@@ -218,7 +221,7 @@ def _rasterize_backward(
 
         return launch.backward(
             means2d, conics, colors, opacities, tile_size, isect_offsets, flatten_ids, absgrad, deterministic,
-            transmittance, last_ids, v_colors, v_transmittance,
+            transmittance, last_ids, records, v_colors, v_transmittance,
         )  # fmt: skip
     from lanewise.splat.rasterize import cpu
 
@@ -232,8 +235,7 @@ def _rasterize_backward(
     return out
 
 
-@torch.library.register_fake("lanewise::rasterize_backward")
-def _(
+def _fake_gradients(
     means2d: Tensor,
     conics: Tensor,
     colors: Tensor,
@@ -247,13 +249,14 @@ def _(
     backend: str,
     transmittance: Tensor,
     last_ids: Tensor,
+    records: Tensor,
     v_colors: Tensor,
     v_transmittance: Tensor,
 ) -> Tensor:
     return means2d.new_empty(conics.shape[0], colors.shape[-1] + (8 if absgrad else 6))
 
 
-def _save_for_backward(ctx, inputs, output) -> None:
+def _save_for_backward(ctx: Any, inputs: tuple, output: tuple[Tensor, ...]) -> None:
     (
         means2d,
         conics,
@@ -269,27 +272,39 @@ def _save_for_backward(ctx, inputs, output) -> None:
         deterministic,
         backend,
     ) = inputs
-    _, transmittance, last_ids = output
+    _, transmittance, last_ids, records = output
     ctx.save_for_backward(
-        means2d, conics, colors, opacities, isect_offsets, flatten_ids, masks, transmittance, last_ids
+        means2d, conics, colors, opacities, isect_offsets, flatten_ids, masks, transmittance, last_ids, records
     )
-    ctx.tile_size, ctx.absgrad, ctx.how = tile_size, absgrad, (absgrad, deterministic, backend)
+    ctx.tile_size, ctx.how = tile_size, (absgrad, deterministic, backend)
 
 
-def _backward(ctx, v_colors, v_transmittance, _v_last_ids):
-    means2d, conics, colors, opacities, isect_offsets, flatten_ids, masks, transmittance, last_ids = ctx.saved_tensors
-    grads = _rasterize_backward(
-        means2d, conics, colors, opacities, ctx.tile_size, isect_offsets, flatten_ids, masks, *ctx.how,
-        transmittance, last_ids, v_colors, v_transmittance,
-    )  # fmt: skip
-    D = colors.shape[-1]
-    v_means2d = grads[:, D + 4 : D + 6].reshape(means2d.shape)
-    if ctx.absgrad:
-        means2d.absgrad = grads[:, D + 6 :].reshape(means2d.shape)
-    return v_means2d, grads[:, D + 1 : D + 4], grads[:, :D], grads[:, D], *[None] * 9
+def _backward_by(gradients: Callable[..., Tensor]) -> Callable[..., tuple]:
+    """The backward rule, with the registered operator or the plain function that computes the gradients."""
+
+    def backward(ctx: Any, v_colors: Tensor | None, v_transmittance: Tensor | None, *_: Tensor | None) -> tuple:
+        means2d, conics, colors, opacities, isect_offsets, flatten_ids, masks, *image = ctx.saved_tensors
+        v_colors = zeros_for_none(v_colors, (*image[0].shape, colors.shape[-1]), means2d)
+        v_transmittance = zeros_for_none(v_transmittance, image[0].shape, means2d)
+        grads = gradients(
+            means2d, conics, colors, opacities, ctx.tile_size, isect_offsets, flatten_ids, masks, *ctx.how,
+            *image, v_colors, v_transmittance,
+        )  # fmt: skip
+        D = colors.shape[-1]
+        if ctx.how[0]:
+            means2d.absgrad = grads[:, D + 6 :].reshape(means2d.shape)
+        v_means2d = grads[:, D + 4 : D + 6].reshape(means2d.shape)
+        return v_means2d, grads[:, D + 1 : D + 4], grads[:, :D], grads[:, D], *[None] * 9
+
+    return backward
 
 
-torch.library.register_autograd("lanewise::rasterize", _backward, setup_context=_save_for_backward)
+_custom = torch.library.custom_op("lanewise::rasterize", _forward, mutates_args=())
+_custom_gradients = torch.library.custom_op("lanewise::rasterize_backward", _gradients, mutates_args=())
+_custom.register_fake(_fake_forward)
+_custom_gradients.register_fake(_fake_gradients)
+_custom.register_autograd(_backward_by(_custom_gradients), setup_context=_save_for_backward)
+_rasterize = operator(_custom, _forward, _save_for_backward, _backward_by(_gradients))
 
 
 def pair_sides(
@@ -318,7 +333,7 @@ def pair_sides(
     flat_masks = None if masks is None else masks.reshape(offsets.shape)
     no_colors = means2d.new_empty(images * N, 0)
     lists = (tile_size, offsets, flatten_ids, flat_masks)
-    _, _, last_ids = _rasterize(
+    _, _, last_ids, _ = _rasterize(
         means2d, flat_conics, no_colors, flat_opacities, width, height, *lists, False, False, chosen
     )
     if chosen == "triton":

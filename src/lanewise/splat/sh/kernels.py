@@ -76,7 +76,8 @@ def _powers(x, y):
 
 @triton.jit
 def forward(
-    dirs, coeffs, visible, colors, N, K, SHARED: tl.constexpr, D: tl.constexpr, DEGREE: tl.constexpr, BLOCK: tl.constexpr
+    dirs, coeffs, visible, colors, N, K,
+    SHARED: tl.constexpr, D: tl.constexpr, DEGREE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """colors [I, N, D]; zeros where `visible` [I, N] is False."""
     image = tl.program_id(1).to(tl.int64)

@@ -1,6 +1,7 @@
 """Launching the spherical harmonics' Triton kernels."""
 
-# pyright: reportCallIssue=false, reportArgumentType=false, reportIndexIssue=false (a kernel is launched as kernel[grid](...))
+# pyright: reportCallIssue=false, reportArgumentType=false, reportIndexIssue=false (a kernel is launched as
+# kernel[grid](...))
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ def forward(dirs: Tensor, coeffs: Tensor, visible: Tensor, degree: int) -> Tenso
     check_window(dirs, coeffs, colors)
     if colors.numel():
         kernels.forward[(-(-N // BLOCK), images)](
-            dirs, coeffs, visible.view(torch.uint8), colors, N, K, SHARED=images // coeffs.shape[0], D=D, DEGREE=degree, BLOCK=BLOCK
+            dirs, coeffs, visible.view(torch.uint8), colors, N, K,
+            SHARED=images // coeffs.shape[0], D=D, DEGREE=degree, BLOCK=BLOCK,
         )  # fmt: skip
     return colors
 

@@ -4,6 +4,7 @@ implementation."""
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from lanewise.errors import InputError
 from lanewise.splat._backend import Backend, check_tensor, resolve_backend
+from lanewise.splat._operator import operator
 from lanewise.splat.sh import reference
 
 
@@ -78,8 +80,7 @@ def _with_kernels(degree: int, dirs: Tensor, coeffs: Tensor, masks: Tensor | Non
     return colors.reshape(*dirs.shape[:-1], D)
 
 
-@torch.library.custom_op("lanewise::spherical_harmonics", mutates_args=())
-def _spherical_harmonics(dirs: Tensor, coeffs: Tensor, visible: Tensor, degree: int, backend: str) -> Tensor:
+def _forward(dirs: Tensor, coeffs: Tensor, visible: Tensor, degree: int, backend: str) -> Tensor:
     if backend == "triton":
         from lanewise.splat.sh import launch
 
@@ -96,13 +97,11 @@ def _arrays(*tensors: Tensor) -> tuple[Any, ...]:
     return tuple(x.detach().contiguous().numpy() for x in tensors)
 
 
-@torch.library.register_fake("lanewise::spherical_harmonics")
-def _(dirs: Tensor, coeffs: Tensor, visible: Tensor, degree: int, backend: str) -> Tensor:
+def _fake_forward(dirs: Tensor, coeffs: Tensor, visible: Tensor, degree: int, backend: str) -> Tensor:
     return dirs.new_empty(*dirs.shape[:2], coeffs.shape[-1])
 
 
-@torch.library.custom_op("lanewise::spherical_harmonics_backward", mutates_args=())
-def _spherical_harmonics_backward(
+def _gradients(
     dirs: Tensor, coeffs: Tensor, visible: Tensor, degree: int, backend: str, v_colors: Tensor, need_dirs: bool
 ) -> tuple[Tensor, Tensor]:
     if backend == "triton":
@@ -117,8 +116,7 @@ def _spherical_harmonics_backward(
     return v_dirs, v_coeffs
 
 
-@torch.library.register_fake("lanewise::spherical_harmonics_backward")
-def _(
+def _fake_gradients(
     dirs: Tensor, coeffs: Tensor, visible: Tensor, degree: int, backend: str, v_colors: Tensor, need_dirs: bool
 ) -> tuple[Tensor, Tensor]:
     return torch.empty_like(dirs) if need_dirs else dirs.new_empty(dirs.shape[0], 0, 3), torch.empty_like(coeffs)
@@ -129,10 +127,20 @@ def _save_for_backward(ctx: Any, inputs: tuple, output: Tensor) -> None:
     ctx.how = inputs[3:]
 
 
-def _backward(ctx: Any, v_colors: Tensor) -> tuple[Tensor | None, ...]:
-    need_dirs = ctx.needs_input_grad[0]
-    v_dirs, v_coeffs = _spherical_harmonics_backward(*ctx.saved_tensors, *ctx.how, v_colors, need_dirs)
-    return v_dirs if need_dirs else None, v_coeffs, None, None, None
+def _backward_by(gradients: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., tuple]:
+    """The backward rule, with the registered operator or the plain function that computes the gradients."""
+
+    def backward(ctx: Any, v_colors: Tensor) -> tuple:
+        need_dirs = ctx.needs_input_grad[0]
+        v_dirs, v_coeffs = gradients(*ctx.saved_tensors, *ctx.how, v_colors, need_dirs)
+        return v_dirs if need_dirs else None, v_coeffs, None, None, None
+
+    return backward
 
 
-torch.library.register_autograd("lanewise::spherical_harmonics", _backward, setup_context=_save_for_backward)
+_custom = torch.library.custom_op("lanewise::spherical_harmonics", _forward, mutates_args=())
+_custom_gradients = torch.library.custom_op("lanewise::spherical_harmonics_backward", _gradients, mutates_args=())
+_custom.register_fake(_fake_forward)
+_custom_gradients.register_fake(_fake_gradients)
+_custom.register_autograd(_backward_by(_custom_gradients), setup_context=_save_for_backward)
+_spherical_harmonics = operator(_custom, _forward, _save_for_backward, _backward_by(_gradients))
