@@ -95,7 +95,7 @@ def peak(run: Callable[[], object]) -> int:
 
 
 def compare(name: str, cameras: int, repeats: int) -> dict[str, object]:
-    import gsplat
+    import gsplat  # pyright: ignore[reportMissingImports] (the peer, where it is installed)
 
     tensors = scene(*SCENES[name], cameras=cameras)
     leaves = [x.requires_grad_() for x in tensors[:5]]

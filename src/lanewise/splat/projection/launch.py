@@ -1,6 +1,7 @@
 """Launching the projection's Triton kernels: grids, blocks, workspaces and bounds."""
 
-# pyright: reportCallIssue=false, reportArgumentType=false, reportIndexIssue=false (a kernel is launched as
+# A kernel is launched as kernel[grid](...), which pyright does not follow.
+# pyright: reportCallIssue=false, reportArgumentType=false, reportIndexIssue=false
 # kernel[grid](...))
 
 from __future__ import annotations

@@ -106,7 +106,8 @@ def _forward(
     if backend == "triton":
         from lanewise.splat.projection import launch
 
-        return tuple(launch.forward(means, quats, scales, covars, opacities, viewmats, Ks, camera))
+        out = launch.forward(means, quats, scales, covars, opacities, viewmats, Ks, camera)
+        return out.radii, out.means2d, out.depths, out.conics, out.compensations
     from lanewise.splat.projection import cpu
 
     pairs = (means.shape[0], viewmats.shape[1], means.shape[1])
