@@ -29,7 +29,9 @@ def cache_folder() -> Path:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError:
             continue
-        if os.access(folder, os.W_OK):
+        # Compiled code is loaded from here: a folder that somebody else has made in the temporary folder is not ours
+        # to trust.
+        if os.access(folder, os.W_OK) and (not hasattr(os, "getuid") or folder.stat().st_uid == os.getuid()):
             return folder
     return Path(tempfile.mkdtemp(prefix="lanewise-numba-"))
 

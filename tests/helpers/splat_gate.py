@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lanewise.audit.faults import Fault, planted
 from lanewise.audit.gate import FLOOR, HEADROOM, GateResult, gate, relative_error
-from lanewise.splat import rasterization
+from lanewise.splat import project_gaussians, rasterization
 from lanewise.splat._backend import Backend
 from lanewise.splat.projection import reference as projection
 from lanewise.splat.projection.reference import Camera
@@ -225,6 +225,45 @@ def gate_rasterize(scene: Scene, fault: tuple[str, Fault] | None = None, kernels
 
     kernel, single, truth = run(torch.float32, True), run(torch.float32, False), run(torch.float64, False)
     return [gate(name, kernel[name], truth[name], single[name]) for name in truth]
+
+
+def gate_project(scene: Scene, kernels: Kernels = CPU) -> list[GateResult]:
+    """The projection alone against fp64: outputs, and gradients of means, quats, scales, viewmats and Ks."""
+    names, batch = ("means", "quats", "scales", "viewmats", "Ks"), scene.tensors["means"].shape[:-2]
+    B, C, N = batch.numel(), scene.tensors["viewmats"].shape[-3], scene.tensors["means"].shape[-2]
+    antialiased = scene.options.get("rasterize_mode") == "antialiased"
+    camera = Camera(scene.width, scene.height, antialiased=antialiased)
+    outputs = ("means2d", "depths", "conics", "compensations")[: 4 if antialiased else 3]
+    g = torch.Generator().manual_seed(3)
+    upstream = [torch.randn(B, C, N, *tail, generator=g) for tail in ((2,), (), (3,), ())[: len(outputs)]]
+
+    def run(world: Scene, dtype: torch.dtype, kernel: bool, visible: Tensor | None = None):
+        place = kernels.device if kernel else "cpu"
+        leaves = {k: world.tensors[k].to(place, dtype, copy=True).requires_grad_() for k in names}
+        means, quats, scales = (leaves[k].reshape(B, N, n) for k, n in zip(names, (3, 4, 3), strict=False))
+        viewmats, Ks = leaves["viewmats"].reshape(B, C, 4, 4), leaves["Ks"].reshape(B, C, 3, 3)
+        opacities = world.tensors["opacities"].to(place, dtype).reshape(B, N)
+        if kernel:
+            got = project_gaussians(
+                means, None, quats, scales, viewmats, Ks, scene.width, scene.height,
+                calc_compensations=antialiased, opacities=opacities, backend=kernels.backend,
+            )  # fmt: skip
+        else:
+            got = projection.project(means, (quats, scales), opacities, viewmats, Ks, camera, visible=visible)
+        values = [getattr(got, name) for name in outputs]
+        grads = _gradients(values, leaves, [x.to(place) for x in upstream])
+        named = dict(zip(outputs, values, strict=True)) | grads
+        return got.radii.detach().cpu(), {k: v.detach().cpu() for k, v in named.items()}
+
+    radii, got = run(scene, torch.float32, True)
+    visible, limits, truths = (radii > 0).all(-1), dict.fromkeys(got, FLOOR), {}
+    for size in SIZES:
+        world = resized(scene, size)
+        _, truth = run(world, torch.float64, False, visible)
+        truths = truths or truth
+        for name, single in run(world, torch.float32, False, visible)[1].items():
+            limits[name] = max(limits[name], HEADROOM * relative_error(single, truth[name]))
+    return [GateResult(name, relative_error(got[name], truths[name]), limits[name]) for name in got]
 
 
 def _planted_by_gaussian(tensor: Tensor, fault: Fault) -> Tensor:

@@ -3,7 +3,7 @@ fail."""
 
 import pytest
 from hypothesis import given, settings
-from splat_gate import gate_rasterization, gate_rasterize, true_rasterization
+from splat_gate import gate_project, gate_rasterization, gate_rasterize, true_rasterization
 from splat_scenes import DIFFERENTIABLE, Scene, make_scene, scenes
 
 from lanewise.audit.faults import FAULTS
@@ -36,6 +36,12 @@ def test_rasterization_passes_the_gate_on_any_scene(scene: Scene):
     truth = true_rasterization(scene)
     require(*gate_rasterization(scene, truth))
     assert truth.excess <= 0
+
+
+@settings(max_examples=25, deadline=None)
+@given(scenes())
+def test_the_projection_passes_the_gate_on_any_scene(scene: Scene):
+    require(*gate_project(scene))
 
 
 @settings(max_examples=25, deadline=None)

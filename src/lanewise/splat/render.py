@@ -98,8 +98,8 @@ def rasterization(
         eps2d: variance added on the image plane, pixels^2.
         sh_degree: degree of the spherical harmonics to evaluate, 0..4; None: `colors` are colours.
         packed: not in this version (gsplat's default is True; here it is False).
-        tile_size: edge of a tile in pixels, a launch choice that does not change the picture; None: 8 on a GPU, 16 on
-            the CPU.
+        tile_size: edge of a tile in pixels, a launch choice that does not change the picture; None: 16 on the CPU, 8 or
+            16 on a GPU, by the size of the Gaussians.
         backgrounds: [..., C, D].
         render_mode: colours, accumulated depth (D), expected depth (ED) or both; depth is the last channel.
         sparse_grad: not in this version.
@@ -140,9 +140,7 @@ def rasterization(
         rolling_shutter=rolling_shutter,
         viewmats_rs=viewmats_rs,
     )
-    if tile_size is None:
-        tile_size = default_tile_size(means.device)
-    _check_options(render_mode, rasterize_mode, width, height, tile_size)
+    _check_options(render_mode, rasterize_mode, width, height)
     batch, C, N = _check_scene(means, quats, scales, covars, opacities, viewmats, Ks)
     B = batch.numel()
     projected = project_gaussians(
@@ -187,7 +185,7 @@ def rasterization(
         shaded_opacities,
         width,
         height,
-        tile_size,
+        lists.tile_size,
         lists.isect_offsets,
         lists.flatten_ids,
         backgrounds,
@@ -217,7 +215,7 @@ def rasterization(
             "isect_offsets": lists.isect_offsets,
             "width": width,
             "height": height,
-            "tile_size": tile_size,
+            "tile_size": lists.tile_size,
             "n_batches": B,
             "n_cameras": C,
         },
@@ -225,19 +223,13 @@ def rasterization(
     return rendered, alphas, meta
 
 
-def default_tile_size(device: torch.device) -> int:
-    """Small tiles have short lists, which suits a program of 64 pixels; the CPU's long vectors like larger ones."""
-    return 16 if device.type == "cpu" else 8
-
-
-def _check_options(render_mode: str, rasterize_mode: str, width: int, height: int, tile_size: int) -> None:
+def _check_options(render_mode: str, rasterize_mode: str, width: int, height: int) -> None:
     if render_mode not in RENDER_MODES:
         raise InputError("render_mode", got=repr(render_mode), expected=f"one of {', '.join(RENDER_MODES)}")
     if rasterize_mode not in ("classic", "antialiased"):
         raise InputError("rasterize_mode", got=repr(rasterize_mode), expected="'classic' or 'antialiased'")
     check_positive("width", width)
     check_positive("height", height)
-    check_positive("tile_size", tile_size, largest=1024)
 
 
 def _check_scene(

@@ -115,7 +115,7 @@ def test_the_operators_pass_opcheck():
     torch.library.opcheck(torch.ops.lanewise.rasterize.default, args)
     depths, radii = torch.rand(1, 20), torch.full((1, 20, 2), 5, dtype=torch.int32)
     torch.library.opcheck(
-        torch.ops.lanewise.tile_lists.default, (means2d, radii, depths, conics, opacities, 16, 2, 2, "cpu")
+        torch.ops.lanewise.tile_lists.default, (means2d, radii, depths, conics, opacities, 16, 24, 17, "cpu")
     )
 
 

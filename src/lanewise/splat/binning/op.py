@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -11,6 +9,8 @@ from lanewise.errors import InputError
 from lanewise.splat._backend import Backend, check_positive, check_tensor, resolve_backend
 from lanewise.splat.binning import reference
 from lanewise.splat.binning.reference import TileLists
+
+DEFAULT_TILE_SIZE = 16  # the CPU's long vectors like it
 
 
 def bin_gaussians(
@@ -20,7 +20,7 @@ def bin_gaussians(
     conics: Tensor,
     opacities: Tensor,
     *,
-    tile_size: int,
+    tile_size: int | None = None,
     width: int,
     height: int,
     backend: Backend = "auto",
@@ -33,14 +33,14 @@ def bin_gaussians(
         depths: [..., N]; equal depths keep the order of the Gaussians.
         conics: [..., N, 3] upper triangle of the inverse 2-D covariance, 1/pixel^2.
         opacities: [..., N] as they are shaded.
-        tile_size: edge of a tile in pixels.
+        tile_size: edge of a tile in pixels; None: 16 on the CPU, 8 or 16 on a GPU, by the size of the Gaussians.
         width: of the image in pixels.
         height: of the image in pixels.
         backend: "auto", "reference", "cpu" or "triton".
 
     Returns:
-        `TileLists`: tiles_per_gauss [..., N], flatten_ids [n_isects], isect_offsets [..., tile_height,
-        tile_width].
+        `TileLists`: tiles_per_gauss [..., N], flatten_ids [n_isects], isect_offsets [..., tile_height, tile_width],
+        tile_size.
 
     Raises:
         InputError: a shape, dtype or device that does not fit.
@@ -52,28 +52,48 @@ def bin_gaussians(
     check_tensor("opacities", opacities, (*leading, N), depths)
     if radii.shape != (*leading, N, 2) or radii.dtype != torch.int32:
         raise InputError("radii", got=f"{radii.dtype} {list(radii.shape)}", expected=f"torch.int32 {[*leading, N, 2]}")
-    check_positive("tile_size", tile_size, largest=1024)
+    if tile_size is not None:
+        check_positive("tile_size", tile_size, largest=1024)
     check_positive("width", width)
     check_positive("height", height)
-    tile_width, tile_height = -(-width // tile_size), -(-height // tile_size)
     images = leading.numel()
-    arguments = (
+    gaussians = (
         means2d.detach().reshape(images, N, 2),
         radii.reshape(images, N, 2),
         depths.detach().reshape(images, N),
         conics.detach().reshape(images, N, 3),
         opacities.detach().reshape(images, N),
-        tile_size,
-        tile_width,
-        tile_height,
     )
     chosen = resolve_backend(backend, depths)
-    in_torch = chosen == "reference"
-    lists = reference.tile_lists(*arguments) if in_torch else TileLists(*_tile_lists(*arguments, chosen))
-    return lists._replace(
-        tiles_per_gauss=lists.tiles_per_gauss.reshape(depths.shape),
-        isect_offsets=lists.isect_offsets.reshape(*leading, tile_height, tile_width),
+    if chosen == "triton" and not torch.compiler.is_compiling():
+        from lanewise.splat.binning import launch
+
+        tiles_per_gauss, flatten_ids, offsets, tile_size = launch.tile_lists(*gaussians, tile_size, width, height)
+    else:
+        tile_size = tile_size or DEFAULT_TILE_SIZE
+        lists = _lists if chosen == "reference" else _custom if torch.compiler.is_compiling() else _forward
+        tiles_per_gauss, flatten_ids, offsets = lists(*gaussians, tile_size, width, height, chosen)
+    return TileLists(
+        tiles_per_gauss.reshape(depths.shape),
+        flatten_ids,
+        offsets.reshape(*leading, *offsets.shape[1:]),
+        tile_size,
     )
+
+
+def _lists(
+    means2d: Tensor,
+    radii: Tensor,
+    depths: Tensor,
+    conics: Tensor,
+    opacities: Tensor,
+    tile_size: int,
+    width: int,
+    height: int,
+    _backend: str,
+) -> tuple[Tensor, Tensor, Tensor]:
+    tiles = (-(-width // tile_size), -(-height // tile_size))
+    return reference.tile_lists(means2d, radii, depths, conics, opacities, tile_size, *tiles)[:3]
 
 
 def _forward(
@@ -83,19 +103,18 @@ def _forward(
     conics: Tensor,
     opacities: Tensor,
     tile_size: int,
-    tile_width: int,
-    tile_height: int,
+    width: int,
+    height: int,
     backend: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    sizes = {"tile_size": tile_size, "tile_width": tile_width, "tile_height": tile_height}
     if backend == "triton":
         from lanewise.splat.binning import launch
 
-        return launch.tile_lists(means2d, radii, depths, conics, opacities, **sizes)
+        return launch.tile_lists(means2d, radii, depths, conics, opacities, tile_size, width, height)[:3]
     from lanewise.splat.binning import cpu  # numba is loaded when it is first needed
 
     arrays = [x.contiguous().numpy() for x in (means2d, radii, depths, conics, opacities)]
-    a, b, c = map(torch.from_numpy, cpu.tile_lists(*arrays, **sizes))
+    a, b, c = map(torch.from_numpy, cpu.tile_lists(*arrays, tile_size, -(-width // tile_size), -(-height // tile_size)))
     return a, b, c
 
 
@@ -106,8 +125,8 @@ def _fake_forward(
     conics: Tensor,
     opacities: Tensor,
     tile_size: int,
-    tile_width: int,
-    tile_height: int,
+    width: int,
+    height: int,
     backend: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
     images, N = depths.shape
@@ -115,13 +134,9 @@ def _fake_forward(
     return (
         depths.new_empty((images, N), dtype=torch.int32),
         depths.new_empty((n_isects,), dtype=torch.int32),
-        depths.new_empty((images, tile_height, tile_width), dtype=torch.int32),
+        depths.new_empty((images, -(-height // tile_size), -(-width // tile_size)), dtype=torch.int32),
     )
 
 
 _custom = torch.library.custom_op("lanewise::tile_lists", _forward, mutates_args=())
 _custom.register_fake(_fake_forward)
-
-
-def _tile_lists(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
-    return _custom(*arguments) if torch.compiler.is_compiling() else _forward(*arguments)

@@ -25,12 +25,13 @@ class TileLists(NamedTuple):
     """Front-to-back lists of all tiles of all images.
 
     tiles_per_gauss [I, N] int32; flatten_ids [n_isects] int32 = image * N + Gaussian, by tile and then by depth;
-    isect_offsets [I, tile_height, tile_width] int32, where each tile's list begins.
+    isect_offsets [I, tile_height, tile_width] int32, where each tile's list begins; tile_size in pixels.
     """
 
     tiles_per_gauss: Tensor
     flatten_ids: Tensor
     isect_offsets: Tensor
+    tile_size: int
 
     def isect_ids(self, depths: Tensor) -> Tensor:
         """gsplat's 64-bit keys [n_isects]: the image above the tile's bits, the tile above 32 bits of fp32 depth.
@@ -89,6 +90,7 @@ def tile_lists(
         tiles_per_gauss.reshape(images, N).to(torch.int32),
         flat.to(torch.int32),
         torch.searchsorted(key, tiles).reshape(images, tile_height, tile_width).to(torch.int32),
+        tile_size,
     )
 
 
