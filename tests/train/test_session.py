@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from lanewise.errors import InputError, UnsupportedError
+from lanewise.errors import InputError
 from lanewise.train import RunFolder, TrainConfig, evaluate_run, resume, train
 
 QUICK = TrainConfig(
@@ -144,7 +144,7 @@ def test_bad_input_leaves_nothing_behind(capture: Path, tmp_path: Path):
         train(tmp_path / "no capture", tmp_path / "run", QUICK)
     with pytest.raises(InputError, match=r"^steps: "):
         train(capture, tmp_path / "run", dataclasses.replace(QUICK, steps=0))
-    with pytest.raises(UnsupportedError):
+    with pytest.raises(InputError, match=r"^backend: got 'triton'"):
         train(capture, tmp_path / "run", dataclasses.replace(QUICK, backend="triton"))
     with pytest.raises(InputError, match=r"^device: "):
         train(capture, tmp_path / "run", dataclasses.replace(QUICK, device="gpu"))

@@ -114,7 +114,8 @@ def _forward(
     from lanewise.splat.binning import cpu  # numba is loaded when it is first needed
 
     arrays = [x.contiguous().numpy() for x in (means2d, radii, depths, conics, opacities)]
-    a, b, c = map(torch.from_numpy, cpu.tile_lists(*arrays, tile_size, -(-width // tile_size), -(-height // tile_size)))
+    sizes = {"tile_width": -(-width // tile_size), "tile_height": -(-height // tile_size)}
+    a, b, c = map(torch.from_numpy, cpu.tile_lists(*arrays, tile_size=tile_size, **sizes))
     return a, b, c
 
 
