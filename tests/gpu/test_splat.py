@@ -13,6 +13,7 @@ from splat_gate import (
 )
 from splat_scenes import COUNTS, DIFFERENTIABLE, make_scene
 
+from lanewise import UnsupportedError
 from lanewise.audit.faults import FAULTS
 from lanewise.audit.gate import GateError, require
 from lanewise.splat import bin_gaussians, rasterization
@@ -146,3 +147,9 @@ def test_absgrad_and_masks():
         results.append([x.detach().cpu() for x in (colors, alphas, meta["means2d"].grad, meta["means2d"].absgrad)])
     for a, b in zip(*results, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4 * a.abs().max().item())
+
+
+def test_absgrad_of_more_channels_than_a_program_takes_is_refused():
+    scene = make_scene(11, channels=5)
+    with pytest.raises(UnsupportedError, match="absgrad=True with 5 channels on a GPU"):
+        rasterization(**{k: v.cuda() for k, v in scene.tensors.items()}, width=24, height=17, absgrad=True)

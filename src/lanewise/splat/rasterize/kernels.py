@@ -17,8 +17,6 @@ from lanewise.splat._ellipse import enlarged_ellipse
 from lanewise.splat.rasterize.lists import RECORD
 from lanewise.splat.rasterize.reference import ALPHA_CAP, ALPHA_THRESHOLD, TRANSMITTANCE_STOP
 
-CHANNELS = 4  # that one program composites; more are further programs over the same lists
-
 _RECORD = tl.constexpr(RECORD)
 _CAP, _THRESHOLD, _STOP = tl.constexpr(ALPHA_CAP), tl.constexpr(ALPHA_THRESHOLD), tl.constexpr(TRANSMITTANCE_STOP)
 _MINUS_HALF_LOG2E, _TWO_LN2 = tl.constexpr(-0.7213475204444817), tl.constexpr(1.3862943611198906)

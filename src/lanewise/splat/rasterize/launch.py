@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lanewise.splat._launch import check_window, contiguous
 from lanewise.splat.rasterize import kernels
-from lanewise.splat.rasterize.lists import RECORD
+from lanewise.splat.rasterize.lists import CHANNELS, RECORD
 
 PACK_BLOCK = 64
 GROUP = 4  # Gaussians between two looks at whether any pixel is left
@@ -44,7 +44,7 @@ class _Lists:
     def chunks(self) -> list[tuple[int, int]]:
         """First channel and number of channels of every launch; without channels one launch composites the
         transmittance."""
-        step = kernels.CHANNELS
+        step = CHANNELS
         return [(c, min(step, self.D - c)) for c in range(0, self.D, step)] or [(0, 1)]
 
     def records(self, channel: int) -> Tensor:

@@ -8,6 +8,7 @@ from torch import Tensor
 from lanewise.errors import InputError
 
 RECORD = 12  # numbers that the Triton kernels keep of a Gaussian
+CHANNELS = 4  # that one of their programs composites; more are further programs over the same lists
 
 
 def check_lists(isect_offsets: Tensor, flatten_ids: Tensor, gaussians: int) -> None:

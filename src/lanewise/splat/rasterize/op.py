@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lanewise.errors import InputError
+from lanewise.errors import InputError, UnsupportedError
 from lanewise.splat._backend import Backend, check_positive, check_tensor, resolve_backend
 from lanewise.splat._operator import operator, zeros_for_none
 from lanewise.splat.rasterize import reference
-from lanewise.splat.rasterize.lists import RECORD, KernelLists
+from lanewise.splat.rasterize.lists import CHANNELS, RECORD, KernelLists
 
 
 def rasterize_to_pixels(
@@ -58,6 +58,7 @@ def rasterize_to_pixels(
 
     Raises:
         InputError: a shape, dtype or device that does not fit.
+        UnsupportedError: absgrad with more than four channels on a GPU.
     """
     _check(means2d, conics, colors, opacities, width, height, tile_size, isect_offsets, flatten_ids, backgrounds, masks)
     leading, tiles = means2d.shape[:-2], isect_offsets.shape[-2:]
@@ -85,6 +86,12 @@ def rasterize_to_pixels(
             )
         out, transmittance, _ = reference.rasterize(means2d.reshape(images * N, 2), *rest)
     else:
+        if chosen == "triton" and absgrad and D > CHANNELS:
+            raise UnsupportedError(
+                f"absgrad=True with {D} channels on a GPU",
+                why=f"channels are composited {CHANNELS} at a time, and absolute values do not add up over them",
+                fix=f"absgrad=False, or at most {CHANNELS} channels",
+            )
         if deterministic is None:
             deterministic = torch.are_deterministic_algorithms_enabled()
         out, transmittance, _, _ = _rasterize(means2d, *rest, absgrad, deterministic, chosen)
