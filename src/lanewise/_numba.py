@@ -21,7 +21,7 @@ import numba.core.config as numba_config
 def cache_folder() -> Path:
     """Folder for compiled kernels: NUMBA_CACHE_DIR, else the user's cache folder, else the temporary folder."""
     if os.environ.get("NUMBA_CACHE_DIR"):
-        return Path(os.environ["NUMBA_CACHE_DIR"])
+        return Path(os.environ["NUMBA_CACHE_DIR"]) / f"lanewise-{_sources_digest()}"
     caches = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     for base in (caches, Path(tempfile.gettempdir()) / f"lanewise-{os.getuid() if hasattr(os, 'getuid') else 'user'}"):
         folder = base / "lanewise" / f"numba-{_sources_digest()}"
@@ -40,7 +40,7 @@ def _sources_digest() -> str:
     """Short digest of the sources of every CPU kernel, and of the references whose constants they compile in."""
     digest = hashlib.sha256()
     package = Path(__file__).parent
-    for source in sorted([*package.rglob("cpu.py"), *package.rglob("reference.py")]):
+    for source in sorted([*package.rglob("cpu.py"), *package.rglob("reference.py"), Path(__file__)]):
         digest.update(source.relative_to(package).as_posix().encode())
         digest.update(source.read_bytes())
     return digest.hexdigest()[:12]

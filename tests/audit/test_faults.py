@@ -6,7 +6,9 @@ from lanewise.audit.gate import relative_error
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-@pytest.mark.parametrize("shape", [(2,), (31, 2), (32, 3), (33,), (64, 4), (65, 3), (128, 1, 2)])
+@pytest.mark.parametrize(
+    "shape", [(1,), (1, 4), (1, 3, 3), (2,), (31, 2), (32, 3), (33,), (64, 4), (65, 3), (128, 1, 2)]
+)
 def test_a_fault_changes_the_gradient_and_nothing_else(fault, shape):
     g = torch.Generator().manual_seed(0)
     x = torch.randn(shape, generator=g).requires_grad_()

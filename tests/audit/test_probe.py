@@ -51,6 +51,12 @@ def test_the_stated_miss_probability_holds():
     assert 0 < misses / 300 < bound + 3 * math.sqrt(bound * (1 - bound) / 300)
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_value_that_is_not_finite_is_found_in_the_forward_too(value):
+    f = affine(20, 20)
+    assert not adjoint_probe(lambda x: f(x) + value, torch.randn(20)).ok
+
+
 def test_more_probes_miss_less():
     f, x = affine(20, 20), torch.randn(20)
     one, three = adjoint_probe(f, x, probes=1), adjoint_probe(f, x, probes=3)

@@ -43,6 +43,8 @@ def _nan(grad: Tensor) -> Tensor:
 
 
 def _odd_waves(grad: Tensor) -> Tensor:
+    if grad.shape[0] == 1:  # the row's own upper half
+        return _odd_waves(grad.reshape(-1, 1)).reshape(grad.shape) if grad.numel() > 1 else torch.zeros_like(grad)
     if grad.shape[0] <= 32:  # a single wave: the lanes of its upper half are the ones that are lost
         return torch.cat([grad[: (len(grad) + 1) // 2], torch.zeros_like(grad[(len(grad) + 1) // 2 :])])
     keep = torch.arange(grad.shape[0], device=grad.device) // 32 % 2 == 0

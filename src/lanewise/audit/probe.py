@@ -78,9 +78,10 @@ def adjoint_probe(function: Callable[[Tensor], Tensor], x: Tensor, *, probes: in
         with torch.no_grad():
             image = function(u).double() - origin
         left, right = (grad.double() * u.double()).sum(), (v.double() * image).sum()
-        residual = max(residual, abs((left - right).item())) if torch.isfinite(left) else math.nan
-        if math.isnan(residual):
-            break
+        difference = abs((left - right).item())
+        if not math.isfinite(difference):  # a NaN or infinity in either direction
+            return ProbeResult(math.nan, tolerance, probes, norm)
+        residual = max(residual, difference)
         # Rounding moves every element of the gradient and of the image by a few units in the last place, with random
         # signs against the random directions; the image is the difference of two values.
         unit = torch.finfo(x.dtype).eps

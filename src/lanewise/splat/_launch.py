@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
 
+import torch
 from torch import Tensor
 
 from lanewise.errors import UnsupportedError
+
+T = TypeVar("T")
+
+
+def on_its_device(launch: Callable[..., T]) -> Callable[..., T]:
+    """Run a launch function with the GPU of its first tensor as the current one, which is where Triton launches."""
+
+    @functools.wraps(launch)
+    def run(first: Tensor, *args: Any, **kwargs: Any) -> T:
+        with torch.cuda.device_of(first):
+            return launch(first, *args, **kwargs)
+
+    return run
 
 
 def contiguous(*tensors: Tensor | None) -> Any:

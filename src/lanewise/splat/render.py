@@ -25,6 +25,13 @@ class Meta(dict[str, Any]):
         super().__init__(entries)
         self._lists = lists
 
+    def __contains__(self, key: object) -> bool:
+        return key == "isect_ids" or super().__contains__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """As of a dictionary; `isect_ids` is made here too."""
+        return self[key] if key in self else default  # noqa: SIM401 - `dict.get` does not know of `__missing__`
+
     def __missing__(self, key: str) -> Any:
         if key != "isect_ids":
             raise KeyError(key)
@@ -105,13 +112,14 @@ def rasterization(
         sparse_grad: not in this version.
         absgrad: the backward pass also sets `meta["means2d"].absgrad`.
         rasterize_mode: "antialiased" scales opacities by the compensation for eps2d (Mip-Splatting).
-        channel_chunk: accepted, without effect: channels are not split.
+        channel_chunk: accepted, without effect.
         distributed: not in this version.
         camera_model: "pinhole"; the others are not in this version.
         segmented: accepted, without effect.
         covars: world covariances in place of quats and scales, [..., N, 3, 3]; the upper triangle counts.
         with_ut: not in this version, nor are `with_eval3d`, the distortion coefficients and the rolling shutter.
-        tile_masks: [..., C, tile_height, tile_width] bool; tiles that are False show the background alone.
+        tile_masks: [..., C, tile_height, tile_width] bool, with `tile_size`; tiles that are False show the background
+            alone.
         deterministic: the same bits in every run; None asks torch.are_deterministic_algorithms_enabled().
         backend: "auto" (Triton for float32 on a GPU, the CPU kernels for float32 on the CPU, else the reference),
             "reference", "cpu" or "triton".
@@ -142,6 +150,18 @@ def rasterization(
     )
     _check_options(render_mode, rasterize_mode, width, height)
     batch, C, N = _check_scene(means, quats, scales, covars, opacities, viewmats, Ks)
+    if tile_masks is not None and tile_size is None:
+        raise InputError(
+            "tile_masks",
+            got="masks without tile_size",
+            expected="the tile_size that they are made for",
+            why="the default tile size is chosen by the device and the scene",
+            fix="pass tile_size=16",
+        )
+    colors = _colors_of_cameras(colors, sh_degree, (*batch, C, N), means)
+    if backgrounds is not None:
+        D = 3 if sh_degree is not None else colors.shape[-1]
+        check_tensor("backgrounds", backgrounds, (*batch, C, D), means)
     B = batch.numel()
     projected = project_gaussians(
         means.reshape(B, N, 3),
@@ -258,19 +278,29 @@ def _check_scene(
     return batch, C, N
 
 
+def _colors_of_cameras(colors: Tensor, sh_degree: int | None, pairs: tuple[int, ...], means: Tensor) -> Tensor:
+    """Colours or coefficients with a camera axis, [..., C or 1, N, D] or [..., C or 1, N, K, 3]; pairs = (..., C,
+    N)."""
+    if sh_degree is not None and sh_degree not in range(5):
+        raise InputError("sh_degree", got=repr(sh_degree), expected="None or a whole number in 0..4")
+    tail = ("D",) if sh_degree is None else ("K", 3)
+    if colors.dim() == len(pairs) - 1 + len(tail):
+        check_tensor("colors", colors, (*pairs[:-2], pairs[-1], *tail), means)
+        colors = colors.unsqueeze(len(pairs) - 2)
+    else:
+        check_tensor("colors", colors, (*pairs, *tail), means)
+    if sh_degree is not None and colors.shape[-2] < (sh_degree + 1) ** 2:
+        expected = f"at least {(sh_degree + 1) ** 2} coefficients for sh_degree={sh_degree}"
+        raise InputError("colors", got=f"shape {list(colors.shape)}", expected=expected)
+    return colors
+
+
 def _seen_colors(
     colors: Tensor, sh_degree: int | None, means: Tensor, viewmats: Tensor, radii: Tensor, backend: Backend
 ) -> Tensor:
     """Colours as every camera sees them, [..., C, N, D]."""
-    pairs = radii.shape[:-1]  # [..., C, N]
-    tail = ("D",) if sh_degree is None else ("K", 3)
-    if colors.dim() == len(pairs) - 1 + len(tail):
-        check_tensor("colors", colors, (*pairs[:-2], pairs[-1], *tail), means)
-        colors = colors.unsqueeze(len(pairs) - 2)  # one for all cameras: [..., 1, N, ...]
-    else:
-        check_tensor("colors", colors, (*pairs, *tail), means)
     if sh_degree is None:
-        return colors.expand(*pairs, colors.shape[-1])
+        return colors.expand(*radii.shape[:-1], colors.shape[-1])
     dirs = means[..., None, :, :] - camera_centres(viewmats)[..., None, :]
     visible = (radii > 0).all(-1)
     return (spherical_harmonics(sh_degree, dirs, colors, visible, backend=backend) + 0.5).clamp_min(0)
@@ -291,8 +321,6 @@ def _channels(
     colors: Tensor, depths: Tensor, backgrounds: Tensor | None, render_mode: str
 ) -> tuple[Tensor, Tensor | None]:
     """What is composited, [..., C, N, D], and its background: a depth channel has background 0."""
-    if backgrounds is not None:
-        check_tensor("backgrounds", backgrounds, (*colors.shape[:-2], colors.shape[-1]), colors)
     if render_mode == "RGB":
         return colors, backgrounds
     parts = [depths[..., None]] if render_mode in ("D", "ED") else [colors, depths[..., None]]

@@ -94,7 +94,8 @@ def emit(
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = i < M
     position = tl.load(ends + i - 1, inside & (i > 0), 0)
-    inside &= tl.load(ends + i, inside, 0) > position
+    end = tl.load(ends + i, inside, 0)
+    inside &= end > position
     g = tl.load(order + i, inside, 0).to(tl.int64)
     seen, mx, my, a, b, c, det, t, half_x, half_y = _load_ellipse(radii, means2d, conics, opacities, g, inside)
     first_row, n_rows = _rows(my, half_y, seen, tile_height, TILE)
@@ -104,7 +105,7 @@ def emit(
         n_columns = tl.where(j < n_rows, n_columns, 0)
         key = image_tile + (first_row + j) * tile_width + first
         for q in range(tl.max(n_columns, 0)):
-            here = q < n_columns
+            here = (q < n_columns) & (position + q < end)
             tl.store(keys + position + q, (key + q).to(keys.dtype.element_ty), here)
             tl.store(ids + position + q, g.to(tl.int32), here)
         position += n_columns

@@ -2,7 +2,6 @@
 
 # A kernel is launched as kernel[grid](...), which pyright does not follow.
 # pyright: reportCallIssue=false, reportArgumentType=false, reportIndexIssue=false
-# kernel[grid](...))
 
 from __future__ import annotations
 
@@ -10,12 +9,13 @@ import torch
 from torch import Tensor
 
 from lanewise.errors import UnsupportedError
-from lanewise.splat._launch import check_window, contiguous
+from lanewise.splat._launch import check_window, contiguous, on_its_device
 from lanewise.splat.binning import kernels
 
 BLOCK = 32  # Gaussians a program: its loops run as long as the largest of them needs
 EDGES_BLOCK = 1024
 LARGEST_LIST = 2**31 - 1
+ALIKE = {"enable_fp_fusion": False}  # count and emit are two programs that must round alike
 
 
 # Tiles of 8 pixels have the shorter lists, tiles of 16 make fewer pairs of a tile and a Gaussian. On an H200 the
@@ -24,6 +24,7 @@ LARGEST_LIST = 2**31 - 1
 SMALL, LARGE, FEWER_PAIRS = 8, 16, 2.5
 
 
+@on_its_device
 def tile_lists(
     means2d: Tensor,
     radii: Tensor,
@@ -69,7 +70,8 @@ def tile_lists(
     if n_isects:
         ends = tiles_per_gauss.flatten()[order].cumsum(0, dtype=torch.int64)
         kernels.emit[(-(-M // BLOCK),)](
-            order, ends, *gaussians, keys, ids, M, N, tile_width, tile_height, TILE=size, BLOCK=BLOCK, num_warps=1
+            order, ends, *gaussians, keys, ids, M, N, tile_width, tile_height,
+            TILE=size, BLOCK=BLOCK, num_warps=1, **ALIKE,
         )  # fmt: skip
         keys, by_tile = keys.sort(stable=True)
         ids = ids[by_tile]
@@ -88,7 +90,7 @@ def _count(gaussians: tuple[Tensor, ...], depths: Tensor, size: int, width: int,
     tile_height, tile_width = _grid(size, width, height)
     M = depths.numel()
     kernels.count[(-(-M // BLOCK),)](
-        *gaussians, tiles_per_gauss, M, tile_width, tile_height, TILE=size, BLOCK=BLOCK, num_warps=1
+        *gaussians, tiles_per_gauss, M, tile_width, tile_height, TILE=size, BLOCK=BLOCK, num_warps=1, **ALIKE
     )  # fmt: skip
     return tiles_per_gauss
 

@@ -14,6 +14,7 @@ import numpy as np
 from lanewise._numba import njit
 from lanewise.splat.projection.reference import ALPHA_THRESHOLD, MAX_EXTENT
 
+LARGEST = 3e38  # of fp32
 BLOCKS = 64  # pieces that the Gaussians are cut into; cameras' gradients are summed over them
 
 
@@ -161,6 +162,8 @@ def forward(
                         continue
                     if not (rx > 0 and ry > 0 and max(rx, ry) > radius_clip and max(rx, ry) < 2.0**31):
                         continue
+                    if not max(a + eps2d, abs(bb), d + eps2d) / det < LARGEST or not max(abs(x), abs(y), z) < LARGEST:
+                        continue  # what fp32 cannot hold is not drawn
                     radii[b, c, n, 0], radii[b, c, n, 1] = int(rx), int(ry)
                     means2d[b, c, n, 0], means2d[b, c, n, 1], depths[b, c, n] = x, y, z
                     conics[b, c, n, 0], conics[b, c, n, 1] = (d + eps2d) / det, -bb / det

@@ -196,12 +196,23 @@ def backward(
         seen |= mask
         mx, my, mz = _load3(means + g * 3, mask, 0.0)
         M = _shape(quats, scales, covars, g, mask, COVARS)
+        # Nobody is seen by a camera that is not finite: it is the identity here, so that 0 times it is 0.
+        used = tl.max(mask.to(tl.int32), 0) > 0
         R, t = _rows_of_matrix(viewmats + image * 16, 4), viewmats + image * 16 + 3
+        R = (
+            tl.where(used, R[0], 1.0), tl.where(used, R[1], 0.0), tl.where(used, R[2], 0.0),
+            tl.where(used, R[3], 0.0), tl.where(used, R[4], 1.0), tl.where(used, R[5], 0.0),
+            tl.where(used, R[6], 0.0), tl.where(used, R[7], 0.0), tl.where(used, R[8], 1.0),
+        )  # fmt: skip
+        t0 = tl.where(used, tl.load(t), 0.0)
+        t1 = tl.where(used, tl.load(t + 4), 0.0)
+        t2 = tl.where(used, tl.load(t + 8), 0.0)
         k = Ks + image * 9
-        fx, fy, cx, cy = tl.load(k), tl.load(k + 4), tl.load(k + 2), tl.load(k + 5)
-        x = R[0] * mx + R[1] * my + R[2] * mz + tl.load(t)
-        y = R[3] * mx + R[4] * my + R[5] * mz + tl.load(t + 4)
-        z = tl.where(mask, R[6] * mx + R[7] * my + R[8] * mz + tl.load(t + 8), 1.0)
+        fx, fy = tl.where(used, tl.load(k), 1.0), tl.where(used, tl.load(k + 4), 1.0)
+        cx, cy = tl.where(used, tl.load(k + 2), 0.0), tl.where(used, tl.load(k + 5), 0.0)
+        x = R[0] * mx + R[1] * my + R[2] * mz + t0
+        y = R[3] * mx + R[4] * my + R[5] * mz + t1
+        z = tl.where(mask, R[6] * mx + R[7] * my + R[8] * mz + t2, 1.0)
         u, v, uc, vc, X, Y = _linearise(x, y, z, R, fx, fy, cx, cy, width, height)
         a, b, d, det0, det, px, py, cross = _covariance2d(X, Y, M, eps2d, COVARS)
         det = tl.where(mask, det, 1.0)

@@ -2,14 +2,13 @@
 
 # A kernel is launched as kernel[grid](...), which pyright does not follow.
 # pyright: reportCallIssue=false, reportArgumentType=false, reportIndexIssue=false
-# kernel[grid](...))
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from lanewise.splat._launch import check_window, contiguous
+from lanewise.splat._launch import check_window, contiguous, on_its_device
 from lanewise.splat.projection import kernels
 from lanewise.splat.projection.op import camera_gradients
 from lanewise.splat.projection.reference import Camera, Projected
@@ -17,6 +16,7 @@ from lanewise.splat.projection.reference import Camera, Projected
 BLOCK = 128
 
 
+@on_its_device
 def forward(
     means: Tensor,
     quats: Tensor | None,
@@ -49,6 +49,7 @@ def forward(
     return out
 
 
+@on_its_device
 def backward(
     means: Tensor,
     quats: Tensor | None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -123,7 +124,8 @@ def _arrays(*tensors: Tensor | None) -> tuple[Any, ...]:
     """Contiguous numpy arrays; one that is empty along N stands for None."""
     nothing = {1: (0, 0, 4), 2: (0, 0, 3), 3: (0, 0, 3, 3), 4: (0, 0)}  # quats, scales, covars, opacities
     return tuple(
-        torch.empty(nothing[i]).numpy() if x is None else x.detach().contiguous().numpy() for i, x in enumerate(tensors)
+        np.empty(nothing[i], np.float32) if x is None else x.detach().contiguous().numpy()
+        for i, x in enumerate(tensors)
     )
 
 
@@ -184,7 +186,7 @@ def _gradients(
 
     v_means = torch.zeros_like(means, memory_format=torch.contiguous_format)
     shapes = [None if x is None else means.new_zeros(x.shape) for x in (quats, scales, covars)]
-    v_cameras = torch.zeros(cpu.BLOCKS, *viewmats.shape[:2], 16, dtype=torch.float64)
+    v_cameras = torch.zeros(cpu.BLOCKS, *viewmats.shape[:2], 16, dtype=torch.float64, device="cpu")
     cpu.backward(
         *_arrays(means, quats, scales, covars), *_arrays(viewmats, Ks), width, height, eps2d, antialiased,
         *_arrays(radii, *grads), *_arrays(v_means, *shapes), v_cameras.numpy(),

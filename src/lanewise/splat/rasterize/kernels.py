@@ -88,8 +88,9 @@ def _shade(record, px, py):
     """p, r, q and opacity, scalars; u, dy, opacity times falloff before the cap, and alpha (0: not counted), [P]."""
     p, r, q, o = tl.load(record + 4), tl.load(record + 5), tl.load(record + 6), tl.load(record + 7)
     dy = tl.load(record + 1) - py
-    u = (tl.load(record) - px) + r * dy
-    exponent = p * u * u + q * dy * dy
+    # Fused by hand: forward and backward must round the decision alike, however the compiler would fuse either.
+    u = tl.fma(r, dy, tl.load(record) - px)
+    exponent = tl.fma(q * dy, dy, p * u * u)
     raw = o * tl.exp2(exponent)
     alpha = tl.minimum(raw, _CAP)
     return p, r, q, o, u, dy, raw, tl.where((alpha >= _THRESHOLD) & (exponent <= 0.0), alpha, 0.0)

@@ -2,14 +2,13 @@
 
 # A kernel is launched as kernel[grid](...), which pyright does not follow.
 # pyright: reportCallIssue=false, reportArgumentType=false, reportIndexIssue=false
-# kernel[grid](...))
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from lanewise.splat._launch import check_window, contiguous
+from lanewise.splat._launch import check_window, contiguous, on_its_device
 from lanewise.splat.rasterize import kernels
 from lanewise.splat.rasterize.lists import CHANNELS, RECORD
 
@@ -62,6 +61,7 @@ class _Lists:
         return {"TILE": self.tile_size, "SX": self.SX, "SY": self.SY}
 
 
+@on_its_device
 def forward(
     means2d: Tensor,
     conics: Tensor,
@@ -91,6 +91,7 @@ def forward(
     return out, T, last, first
 
 
+@on_its_device
 def backward(
     means2d: Tensor,
     conics: Tensor,
@@ -129,6 +130,7 @@ def backward(
     return _sum_by_gaussian(v, flatten_ids, lists.M, lists.blocks)
 
 
+@on_its_device
 def pair_sides(
     means2d: Tensor,
     conics: Tensor,

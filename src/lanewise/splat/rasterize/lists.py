@@ -1,7 +1,8 @@
-"""What the CPU kernels are given: checked lists and contiguous arrays."""
+"""What the kernels are given: the size of their records; for the CPU checked lists and contiguous arrays."""
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -55,10 +56,12 @@ class KernelLists:
         self.offsets = torch.cat(
             [isect_offsets.flatten().long(), isect_offsets.new_tensor([flatten_ids.numel()]).long()]
         )
-        self.keep = torch.ones(isect_offsets.numel(), dtype=torch.bool) if masks is None else masks.flatten()
+        self.keep = (
+            torch.ones(isect_offsets.numel(), dtype=torch.bool, device="cpu") if masks is None else masks.flatten()
+        )
         self.tile_size, self.tile_width = tile_size, isect_offsets.shape[-1]
-        self.heights = torch.empty(conics.shape[0], dtype=torch.float64).numpy()
-        self.squares = torch.empty(conics.shape[0], 3).numpy()
+        self.heights = np.empty(conics.shape[0], np.float64)
+        self.squares = np.empty((conics.shape[0], 3), np.float32)
         cpu.prepare(self.flatten_ids, conics.detach().contiguous().numpy(), self.opacities, self.heights, self.squares)
 
     def gaussians(self, colors: Tensor) -> tuple:

@@ -1,4 +1,4 @@
-"""Rasterization of projected Gaussians: checks, dispatch, and the autograd rule of the CPU kernels."""
+"""Rasterization of projected Gaussians: checks, dispatch, and the autograd rule of the kernels."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ def rasterize_to_pixels(
         height: of the image in pixels.
         tile_size: edge of a tile in pixels, that of the lists.
         isect_offsets: [..., tile_height, tile_width] int32, where each tile's list begins.
-        flatten_ids: [n_isects] int32, image * N + Gaussian.
+        flatten_ids: [n_isects] int32, image * N + Gaussian. The CPU checks that the lists point inside; on a GPU that
+            would cost a synchronisation, and lists that do not come from `bin_gaussians` are the caller's risk.
         backgrounds: [..., D], seen through what transmittance is left.
         masks: [..., tile_height, tile_width] bool; tiles that are False show the background alone.
         absgrad: also sum the absolute values of the pixels' gradients (AbsGS, Ye et al. 2024), into `means2d.absgrad`
@@ -92,6 +93,10 @@ def rasterize_to_pixels(
                 why=f"channels are composited {CHANNELS} at a time, and absolute values do not add up over them",
                 fix=f"absgrad=False, or at most {CHANNELS} channels",
             )
+        if absgrad and torch.compiler.is_compiling():
+            raise UnsupportedError(
+                "absgrad=True under torch.compile", why="the compiler drops attributes of tensors", fix="render eagerly"
+            )
         if deterministic is None:
             deterministic = torch.are_deterministic_algorithms_enabled()
         out, transmittance, _, _ = _rasterize(means2d, *rest, absgrad, deterministic, chosen)
@@ -124,6 +129,9 @@ def _check(
         check_positive(name, value)
     check_positive("tile_size", tile_size, largest=1024)
     tiles = (*leading, -(-height // tile_size), -(-width // tile_size))
+    if isect_offsets.dtype != torch.int32 or isect_offsets.device != means2d.device:
+        got = f"{isect_offsets.dtype} on {isect_offsets.device}"
+        raise InputError("isect_offsets", got=got, expected=f"torch.int32 on {means2d.device}")
     if isect_offsets.shape != tiles:
         raise InputError(
             "isect_offsets",
@@ -131,10 +139,9 @@ def _check(
             expected=f"[..., tile_height, tile_width] = {list(tiles)}",
             fix="use the tile_size, width and height that the lists were made with",
         )
-    if flatten_ids.dim() != 1 or flatten_ids.dtype != torch.int32:
-        raise InputError(
-            "flatten_ids", got=f"{flatten_ids.dtype} {list(flatten_ids.shape)}", expected="torch.int32 [n_isects]"
-        )
+    if flatten_ids.dim() != 1 or flatten_ids.dtype != torch.int32 or flatten_ids.device != means2d.device:
+        got = f"{flatten_ids.dtype} {list(flatten_ids.shape)} on {flatten_ids.device}"
+        raise InputError("flatten_ids", got=got, expected=f"torch.int32 [n_isects] on {means2d.device}")
     if colors.shape[-1] == 0:
         raise InputError("colors", got="0 channels", expected="at least one")
     if backgrounds is not None:
@@ -299,7 +306,7 @@ def _backward_by(gradients: Callable[..., Tensor]) -> Callable[..., tuple]:
         )  # fmt: skip
         D = colors.shape[-1]
         if ctx.how[0]:
-            means2d.absgrad = grads[:, D + 6 :].reshape(means2d.shape)
+            means2d.absgrad = grads[:, D + 6 :].reshape(means2d.shape).clone()  # not a view that keeps all of grads
         v_means2d = grads[:, D + 4 : D + 6].reshape(means2d.shape)
         return v_means2d, grads[:, D + 1 : D + 4], grads[:, :D], grads[:, D], *[None] * 9
 
@@ -350,7 +357,7 @@ def pair_sides(
     from lanewise.splat.rasterize import cpu
 
     kernel = KernelLists(means2d, flat_conics, flat_opacities, *lists)
-    sides = torch.empty(flatten_ids.numel(), tile_size**2, dtype=torch.int8)
+    sides = flatten_ids.new_empty((flatten_ids.numel(), tile_size**2), dtype=torch.int8)
     cpu.pair_sides(
         kernel.means2d,
         kernel.squares,

@@ -2,19 +2,19 @@
 
 # A kernel is launched as kernel[grid](...), which pyright does not follow.
 # pyright: reportCallIssue=false, reportArgumentType=false, reportIndexIssue=false
-# kernel[grid](...))
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from lanewise.splat._launch import check_window, contiguous
+from lanewise.splat._launch import check_window, contiguous, on_its_device
 from lanewise.splat.sh import kernels
 
 BLOCK = 128
 
 
+@on_its_device
 def forward(dirs: Tensor, coeffs: Tensor, visible: Tensor, degree: int) -> Tensor:
     """colors [I, N, D] of dirs [I, N, 3], coeffs [I / shared, N, K, D] and visible [I, N] bool."""
     images, N, _ = dirs.shape
@@ -30,6 +30,7 @@ def forward(dirs: Tensor, coeffs: Tensor, visible: Tensor, degree: int) -> Tenso
     return colors
 
 
+@on_its_device
 def backward(
     dirs: Tensor, coeffs: Tensor, visible: Tensor, degree: int, v_colors: Tensor, need_dirs: bool
 ) -> tuple[Tensor, Tensor]:

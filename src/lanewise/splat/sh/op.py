@@ -1,5 +1,4 @@
-"""Spherical harmonics: checks and dispatch. In fp32 on the CPU the reference is fast enough to be the
-implementation."""
+"""Spherical harmonics: checks, dispatch, and the autograd rule of the kernels."""
 
 from __future__ import annotations
 
@@ -50,6 +49,13 @@ def spherical_harmonics(
             why=f"degree {degrees_to_use} has {K} basis functions",
         )
     check_tensor("coeffs", coeffs, tuple(coeffs.shape), dirs)
+    sizes = zip(coeffs.shape[-3::-1], leading[::-1], strict=False)  # from the last leading dimension on
+    if coeffs.dim() - 2 > len(leading) or any(a not in (1, b) for a, b in sizes):
+        raise InputError(
+            "coeffs",
+            got=f"shape {list(coeffs.shape)}",
+            expected=f"leading dimensions that broadcast to {list(leading)}, those of dirs",
+        )
     if masks is not None and (masks.shape != leading or masks.dtype != torch.bool):
         raise InputError("masks", got=f"{masks.dtype} {list(masks.shape)}", expected=f"torch.bool {list(leading)}")
     chosen = resolve_backend(backend, dirs)
@@ -69,7 +75,7 @@ def _with_kernels(degree: int, dirs: Tensor, coeffs: Tensor, masks: Tensor | Non
     *leading, N = dirs.shape[:-1]
     K, D = coeffs.shape[-2:]
     images = math.prod(leading)
-    one_for_all = bool(leading) and coeffs.dim() == dirs.dim() + 1 and coeffs.shape[-4] == 1
+    one_for_all = images > 0 and coeffs.shape[:-2] == (*leading[:-1], 1, N) and bool(leading)
     if not one_for_all:
         coeffs = coeffs.expand(*leading, N, K, D)
     visible = torch.ones(dirs.shape[:-1], dtype=torch.bool, device=dirs.device) if masks is None else masks
