@@ -217,6 +217,11 @@ def test_options_without_effect_are_accepted():
         ),
         ({"colors": torch.zeros(3, 64, 3)}, r"colors: got shape \[3, 64, 3\], expected \[1, 65, D\]"),
         ({"backgrounds": torch.zeros(3)}, r"backgrounds: got shape \[3\], expected \[1, 3\]"),
+        ({"near_plane": float("nan")}, r"near_plane: got nan, expected a finite number, at least 0"),
+        ({"near_plane": 10, "far_plane": 1}, r"far_plane: got 1, expected a number above near_plane=10"),
+        ({"eps2d": -1}, r"eps2d: got -1, expected a finite number, at least 0"),
+        ({"sh_degree": 7}, r"sh_degree: got 7, expected None or a whole number in 0\.\.4"),
+        ({"tile_masks": torch.ones(1, 2, 2, dtype=torch.bool)}, r"tile_masks: got masks without tile_size"),
         ({"width": 0}, r"width: got 0, expected a whole number in 1"),
         ({"height": 4.5}, r"height: got 4.5, expected a whole number in 1"),
         ({"render_mode": "depth"}, r"render_mode: got 'depth', expected one of RGB, D, ED, RGB\+D, RGB\+ED"),
@@ -231,3 +236,18 @@ def test_errors_name_the_argument_what_came_and_what_was_expected(change, messag
     arguments = {**scene.tensors, "width": 24, "height": 17, **change}
     with pytest.raises((InputError, UnsupportedError), match=message):
         rasterization(**arguments)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+def test_torchs_default_dtype_changes_nothing(dtype):
+    scene = make_scene(12, N=65, C=2, sh_degree=2, background=True)
+    upstream = random_upstream(scene)
+    want = kernel_run(scene, upstream)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        got = kernel_run(scene, upstream)
+    finally:
+        torch.set_default_dtype(before)
+    assert all(torch.equal(a, b) for a, b in zip(got[0], want[0], strict=True))
+    assert all(torch.equal(got[1][k], want[1][k]) for k in want[1])

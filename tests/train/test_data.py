@@ -103,7 +103,7 @@ def test_settings_that_do_not_suit_the_capture(capture: Path):
     mixed = dataclasses.replace(loaded, views=tuple(views))
     with pytest.raises(InputError, match=r"^batch_size: got 2 with photographs of 2 sizes"):
         load_data(mixed, TrainConfig(batch_size=2))
-    with pytest.raises(InputError, match=r"^ssim_weight: got 0.2 with a photograph only 9 pixels wide or high"):
+    with pytest.raises(InputError, match=r"^downscale: got 3, which leaves a photograph only 9 pixels wide or high"):
         load_data(capture, TrainConfig(downscale=3))
     load_data(capture, TrainConfig(downscale=3, ssim_weight=0.0))
     with pytest.raises(InputError, match=r"^random_background: "):

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from lanewise.errors import InputError
+from lanewise.errors import InputError, StorageError
 from lanewise.train import RunFolder, TrainConfig, evaluate_run, resume, train
 
 QUICK = TrainConfig(
@@ -151,6 +151,20 @@ def test_bad_input_leaves_nothing_behind(capture: Path, tmp_path: Path):
     assert not (tmp_path / "run").exists()
     with pytest.raises(InputError, match="expected the folder of a training run"):
         resume(tmp_path / "run")
+
+
+def test_a_capture_is_never_written_into_and_no_path_is_not_a_path(capture: Path, tmp_path: Path):
+    before = sorted(path for path in capture.rglob("*"))
+    for out in (capture, capture / "run"):
+        with pytest.raises(InputError, match="out: got a folder inside the capture"):
+            train(capture, out, QUICK)
+    for arguments in ((capture, ""), ("", tmp_path / "run")):
+        with pytest.raises(InputError, match=r"(out|capture): got an empty path"):
+            train(*arguments, QUICK)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="file is a file"):
+        train(capture, tmp_path / "file" / "run", QUICK)
+    assert sorted(path for path in capture.rglob("*")) == before
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")

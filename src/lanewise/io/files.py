@@ -67,6 +67,9 @@ def storage_error(path: Path | str, error: OSError) -> StorageError:
         return StorageError(path, problem="no permission to write here", fix="choose a folder that you may write to")
     if error.errno == errno.EEXIST:
         return StorageError(path, problem="there is a file of this name", fix="choose another folder")
+    there = next((folder for folder in Path(path).absolute().parents if folder.exists()), Path("/"))
+    if error.errno in (errno.ENOENT, errno.ENOTDIR) and not there.is_dir():
+        return StorageError(path, problem=f"{there} is a file, not a folder", fix="choose another folder")
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
         return StorageError(path, problem="the folder does not exist", fix=f"mkdir -p {Path(path).parent}")
     return StorageError(path, problem=f"could not be written ({error.strerror or error})")

@@ -149,6 +149,7 @@ def rasterization(
         viewmats_rs=viewmats_rs,
     )
     _check_options(render_mode, rasterize_mode, width, height)
+    _check_planes(near_plane, far_plane, radius_clip, eps2d)
     batch, C, N = _check_scene(means, quats, scales, covars, opacities, viewmats, Ks)
     if tile_masks is not None and tile_size is None:
         raise InputError(
@@ -241,6 +242,14 @@ def rasterization(
         },
     )
     return rendered, alphas, meta
+
+
+def _check_planes(near_plane: float, far_plane: float, radius_clip: float, eps2d: float) -> None:
+    for name, value in (("near_plane", near_plane), ("radius_clip", radius_clip), ("eps2d", eps2d)):
+        if not isinstance(value, int | float) or not 0 <= value < float("inf"):
+            raise InputError(name, got=repr(value), expected="a finite number, at least 0")
+    if not isinstance(far_plane, int | float) or not far_plane > near_plane:
+        raise InputError("far_plane", got=repr(far_plane), expected=f"a number above near_plane={near_plane}")
 
 
 def _check_options(render_mode: str, rasterize_mode: str, width: int, height: int) -> None:

@@ -139,11 +139,11 @@ def _check_settings(capture: Capture, train: tuple[View, ...], config: TrainConf
     smallest = min(min(size) for size in sizes)
     if config.ssim_weight > 0 and smallest < WINDOW:
         raise InputError(
-            "ssim_weight",
-            got=f"{config.ssim_weight} with a photograph only {smallest} pixels wide or high",
-            expected="0",
-            why=f"SSIM needs {WINDOW} x {WINDOW} pixels",
-            fix="use a smaller downscale, or ssim_weight=0",
+            "downscale",
+            got=f"{config.downscale}, which leaves a photograph only {smallest} pixels wide or high",
+            expected=f"photographs of at least {WINDOW} x {WINDOW} pixels",
+            why="SSIM is taken over windows of that size",
+            fix="use a smaller --downscale, or larger photographs",
         )
     if config.random_background and capture.background is not None:
         raise InputError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import warnings
@@ -174,6 +175,26 @@ class RunFolder:
                 why="a run is never overwritten",
                 fix=f"go on with --resume {self.path}, or choose another folder",
             )
+
+    def refuse_inside(self, capture: Path) -> None:
+        """Raise `InputError` when the run would be written into its capture."""
+        folder = self.path.resolve()
+        if capture.resolve() in (folder, *folder.parents):
+            raise InputError(
+                "out",
+                got=f"a folder inside the capture ({self.path})",
+                expected="a folder outside of it",
+                why="a capture is never written into",
+                fix="choose another folder",
+            )
+
+    def refuse_unwritable(self) -> None:
+        """Raise `StorageError` when the folder cannot be made, without making it."""
+        there = next(folder for folder in (self.path.absolute(), *self.path.absolute().parents) if folder.exists())
+        if not there.is_dir():
+            raise StorageError(self.path, problem=f"{there} is a file", fix="choose another folder for --out")
+        if not os.access(there, os.W_OK | os.X_OK):
+            raise StorageError(self.path, problem=f"no permission to write in {there}", fix="choose another --out")
 
     def prepare(self) -> None:
         """Make the folders, and find out now whether they can be written to.

@@ -45,11 +45,17 @@ def train(
     config = config or TrainConfig()
     config.validate()
     device = resolve_device(config.device)
-    resolve_backend(config.backend, torch.empty(0, device=device))  # refused now, if it is to be
+    probe = torch.empty(0, device=device, dtype=torch.float32)
+    resolve_backend(config.backend, probe)  # refused now, if it is to be
+    for name, value in (("capture", capture), ("out", out)):
+        if value == "":
+            raise InputError(name, got="an empty path", expected="a folder")
     run = RunFolder(out)
     run.refuse_existing()
     if not isinstance(capture, Capture):
         capture = Path(capture).resolve()
+    run.refuse_inside(capture.path if isinstance(capture, Capture) else capture)
+    run.refuse_unwritable()
     data = load_data(capture, config, progress=observer.on_check)
     run.prepare()
     trainer = Trainer(data, config, run, device, observer)
