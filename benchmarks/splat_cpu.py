@@ -19,7 +19,7 @@ from torch import Tensor
 from lanewise.audit.gate import gate
 from lanewise.splat import rasterization, rasterize_to_pixels
 from lanewise.splat.rasterize import reference
-from lanewise.splat.rasterize.op import pair_sides
+from lanewise.splat.rasterize.decisions import pair_sides
 
 WIDTH, HEIGHT, GAUSSIANS = 472, 352, 20_000
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from lanewise.audit.gate import gate, relative_error
 from lanewise.splat import rasterization, rasterize_to_pixels
 from lanewise.splat.rasterize import reference
-from lanewise.splat.rasterize.op import pair_sides
+from lanewise.splat.rasterize.decisions import pair_sides
 
 SCENES = {"A": (1_000_000, 1.0), "B": (1_000_000, 2.0), "C": (4_000_000, 0.6)}
 WIDTH, HEIGHT = 1920, 1080

@@ -18,7 +18,8 @@ from lanewise.splat._backend import Backend
 from lanewise.splat.projection import reference as projection
 from lanewise.splat.projection.reference import Camera
 from lanewise.splat.rasterize import reference as rasterize
-from lanewise.splat.rasterize.op import pair_sides, rasterize_to_pixels
+from lanewise.splat.rasterize.decisions import pair_sides
+from lanewise.splat.rasterize.op import rasterize_to_pixels
 from lanewise.splat.sh.reference import spherical_harmonics
 
 

@@ -11,33 +11,10 @@ from lanewise.errors import InputError
 from lanewise.splat._backend import Backend, check_positive, check_tensor
 from lanewise.splat._later import refuse_what_is_not_there_yet
 from lanewise.splat.binning.op import bin_gaussians
-from lanewise.splat.binning.reference import TileLists
+from lanewise.splat.meta import Meta
 from lanewise.splat.projection.op import project_gaussians
 from lanewise.splat.rasterize.op import rasterize_to_pixels
 from lanewise.splat.sh.op import spherical_harmonics
-
-
-class Meta(dict[str, Any]):
-    """What `rasterization` tells besides the picture. `isect_ids`, which nothing here needs, is made when it is asked
-    for."""
-
-    def __init__(self, lists: TileLists, entries: dict[str, Any]) -> None:
-        super().__init__(entries)
-        self._lists = lists
-
-    def __contains__(self, key: object) -> bool:
-        return key == "isect_ids" or super().__contains__(key)
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """As of a dictionary; `isect_ids` is made here too."""
-        return self[key] if key in self else default  # noqa: SIM401 - `dict.get` does not know of `__missing__`
-
-    def __missing__(self, key: str) -> Any:
-        if key != "isect_ids":
-            raise KeyError(key)
-        self[key] = self._lists.isect_ids(self["depths"])
-        return self[key]
-
 
 RENDER_MODES = ("RGB", "D", "ED", "RGB+D", "RGB+ED")
 

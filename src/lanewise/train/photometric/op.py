@@ -27,7 +27,8 @@ def photometric_loss(
         target: the same shape and dtype, without gradient.
         mask: bool [C, H, W], False for pixels that do not count; None when all do.
         ssim_weight: w, 0..1. Above 0 needs H, W >= 11.
-        backend: auto, reference (any dtype and device), cpu (float32 on the CPU). auto takes cpu where it can.
+        backend: auto, reference (any dtype and device), cpu (float32 on the CPU). auto takes cpu where it can; triton,
+            the renderer's kernels, takes the reference, since the loss has no kernels of its own.
 
     Returns:
         a scalar of the dtype of `render`.
@@ -35,7 +36,6 @@ def photometric_loss(
     Raises:
         InputError: shapes or dtypes do not fit, the picture is smaller than the window, `target` needs a gradient, or
             the backend cannot take this device or dtype.
-        UnsupportedError: the backend is not in this version.
     """
     _check(render, target, mask, ssim_weight)
     if resolve_backend(backend, render) == "cpu":
