@@ -23,7 +23,9 @@ def test_shapes_and_meta(batch, sh_degree):
     colors, alphas, meta = render(scene)
     assert colors.shape == (*batch, 2, 17, 24, 3)
     assert alphas.shape == (*batch, 2, 17, 24, 1)
-    assert all(meta[key] is None or meta[key] is not None for key in GSPLAT_META.split())
+    assert all(key in meta for key in GSPLAT_META.split())
+    assert meta.get("isect_ids") is meta["isect_ids"]
+    assert meta.get("no such key") is None
     assert set(meta) == set(GSPLAT_META.split())
     with pytest.raises(KeyError):
         meta["no such key"]

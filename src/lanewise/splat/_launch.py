@@ -31,7 +31,7 @@ def contiguous(*tensors: Tensor | None) -> Any:
 
 
 def check_window(*tensors: Tensor) -> None:
-    """Raise unless every tensor's elements can be counted in 63 bits of bytes and every row in 31 bits.
+    """Raise unless the rows of every tensor [..., columns] can be numbered with 31 bits.
 
     Kernels add 64-bit bases; only row numbers (Gaussians of all images, entries of a list) are 32 bits wide.
     """

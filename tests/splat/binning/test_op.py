@@ -129,8 +129,10 @@ def test_errors_come_before_any_work():
         torch.zeros(1, 4, 3),
         torch.zeros(1, 4),
     ]
-    with pytest.raises(InputError, match=r"radii: got torch.float32 \[1, 4, 2\], expected torch.int32"):
+    with pytest.raises(InputError, match=r"radii: got torch.float32 \[1, 4, 2\] on cpu, expected torch.int32"):
         bin_gaussians(good[0], good[1].float(), *good[2:], tile_size=16, width=8, height=8)
+    with pytest.raises(InputError, match=r"radii: got torch.int32 \[1, 4, 2\] on meta, expected .* on cpu"):
+        bin_gaussians(good[0], good[1].to("meta"), *good[2:], tile_size=16, width=8, height=8)
     with pytest.raises(InputError, match=r"tile_size: got 0, expected a whole number in 1\.\.1024"):
         bin_gaussians(*good, tile_size=0, width=8, height=8)
     with pytest.raises(InputError, match=r"conics: got shape \[1, 4, 2\], expected \[1, 4, 3\]"):

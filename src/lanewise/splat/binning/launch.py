@@ -14,7 +14,7 @@ from lanewise.splat.binning import kernels
 
 BLOCK = 32  # Gaussians a program: its loops run as long as the largest of them needs
 EDGES_BLOCK = 1024
-LARGEST_LIST = 2**31 - 1
+LARGEST_LIST = 2**31 - 2**10  # positions are 32 bits wide, and the rasterizer steps a few past the end of a list
 ALIKE = {"enable_fp_fusion": False}  # count and emit are two programs that must round alike
 
 

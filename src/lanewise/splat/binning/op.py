@@ -50,8 +50,9 @@ def bin_gaussians(
     check_tensor("means2d", means2d, (*leading, N, 2), depths)
     check_tensor("conics", conics, (*leading, N, 3), depths)
     check_tensor("opacities", opacities, (*leading, N), depths)
-    if radii.shape != (*leading, N, 2) or radii.dtype != torch.int32:
-        raise InputError("radii", got=f"{radii.dtype} {list(radii.shape)}", expected=f"torch.int32 {[*leading, N, 2]}")
+    if radii.shape != (*leading, N, 2) or radii.dtype != torch.int32 or radii.device != depths.device:
+        got = f"{radii.dtype} {list(radii.shape)} on {radii.device}"
+        raise InputError("radii", got=got, expected=f"torch.int32 {[*leading, N, 2]} on {depths.device}")
     if tile_size is not None:
         check_positive("tile_size", tile_size, largest=1024)
     check_positive("width", width)
