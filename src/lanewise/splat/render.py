@@ -8,12 +8,15 @@ import torch
 from torch import Tensor
 
 from lanewise.errors import InputError
-from lanewise.splat._backend import Backend, check_positive, check_tensor
+from lanewise.splat._backend import Backend, check_positive, check_tensor, resolve_backend
 from lanewise.splat._later import refuse_what_is_not_there_yet
-from lanewise.splat.binning.op import bin_gaussians
+from lanewise.splat.binning.op import lists_of
+from lanewise.splat.binning.reference import TileLists
 from lanewise.splat.meta import Meta
-from lanewise.splat.projection.op import project_gaussians
-from lanewise.splat.rasterize.op import rasterize_to_pixels
+from lanewise.splat.projection.op import project_checked
+from lanewise.splat.projection.reference import Camera
+from lanewise.splat.rasterize.lists import list_bounds
+from lanewise.splat.rasterize.op import check_masks, rasterize_lists, rasterize_to_pixels
 from lanewise.splat.sh.op import spherical_harmonics
 
 RENDER_MODES = ("RGB", "D", "ED", "RGB+D", "RGB+ED")
@@ -57,6 +60,7 @@ def rasterization(
     *,
     tile_masks: Tensor | None = None,
     deterministic: bool | None = None,
+    isect_capacity: int | tuple[int, int] | None = None,
     backend: Backend = "auto",
 ) -> tuple[Tensor, Tensor, dict[str, Any]]:
     """Render 3-D Gaussians into C cameras (3D Gaussian Splatting, Kerbl et al. 2023; gsplat 1.5.3's conventions).
@@ -82,8 +86,8 @@ def rasterization(
         eps2d: variance added on the image plane, pixels^2.
         sh_degree: degree of the spherical harmonics to evaluate, 0..4; None: `colors` are colours.
         packed: not in this version (gsplat's default is True; here it is False).
-        tile_size: edge of a tile in pixels, a launch choice that does not change the picture; None: 16 on the CPU, 8 or
-            16 on a GPU, by the size of the Gaussians.
+        tile_size: edge of a tile in pixels, a launch choice that does not change the picture; None: 16 on the CPU, 8
+            on a GPU.
         backgrounds: [..., C, D].
         render_mode: colours, accumulated depth (D), expected depth (ED) or both; depth is the last channel.
         sparse_grad: not in this version.
@@ -98,6 +102,11 @@ def rasterization(
         tile_masks: [..., C, tile_height, tile_width] bool, with `tile_size`; tiles that are False show the background
             alone.
         deterministic: the same bits in every run; None asks torch.are_deterministic_algorithms_enabled().
+        isect_capacity: on a GPU, entries that the tile lists have room for (and, as a second number, the coarse lists
+            that they are made from; without it the same). Then nothing waits for the GPU. When `meta["overflow"]`, a
+            tensor, is True they did not fit: the picture and its gradients are incomplete and must not be used; repeat
+            with more than `meta["n_isects"]` and `meta["n_coarse"]`. None: as many as it takes, for which the host
+            waits once.
         backend: "auto" (Triton for float32 on a GPU, the CPU kernels for float32 on the CPU, else the reference),
             "reference", "cpu" or "triton".
 
@@ -140,63 +149,76 @@ def rasterization(
     if backgrounds is not None:
         D = 3 if sh_degree is not None else colors.shape[-1]
         check_tensor("backgrounds", backgrounds, (*batch, C, D), means)
-    B = batch.numel()
-    projected = project_gaussians(
-        means.reshape(B, N, 3),
-        None if covars is None else covars.reshape(B, N, 3, 3),
-        None if covars is not None or quats is None else quats.reshape(B, N, 4),
-        None if covars is not None or scales is None else scales.reshape(B, N, 3),
-        viewmats.reshape(B, C, 4, 4),
-        Ks.reshape(B, C, 3, 3),
-        width,
-        height,
-        eps2d=eps2d,
-        near_plane=near_plane,
-        far_plane=far_plane,
-        radius_clip=radius_clip,
-        calc_compensations=rasterize_mode == "antialiased",
-        opacities=opacities.reshape(B, N),
-        backend=backend,
+    capacity = _check_capacity(isect_capacity)
+    chosen = resolve_backend(backend, means)
+    B, antialiased = batch.numel(), rasterize_mode == "antialiased"
+    camera = Camera(width, height, near_plane, far_plane, radius_clip, eps2d, antialiased)
+    if covars is not None:
+        quats = scales = None
+    radii, means2d, depths, conics, compensations = project_checked(
+        means, quats, scales, covars, opacities, viewmats, Ks, camera, chosen
     )
-    radii, means2d, depths, conics, compensations = (x.reshape(*batch, C, *x.shape[2:]) for x in projected)
-    shaded_opacities = opacities[..., None, :].expand(*batch, C, N)
-    if rasterize_mode == "antialiased":
+    shaded_opacities = opacities.unsqueeze(-2)  # [..., C or 1, N]
+    if antialiased:
         shaded_opacities = shaded_opacities * compensations
 
-    seen = _seen_colors(colors, sh_degree, means, viewmats, radii, backend)  # [..., C, N, D]
+    seen = _seen_colors(colors, sh_degree, means, viewmats, radii, chosen)  # [..., C or 1, N, D]
     channels, backgrounds = _channels(seen, depths, backgrounds, render_mode)
-    lists = bin_gaussians(
-        means2d,
-        radii,
-        depths,
-        conics,
-        shaded_opacities,
-        tile_size=tile_size,
-        width=width,
-        height=height,
-        backend=backend,
-    )
-    rendered, alphas = rasterize_to_pixels(
-        means2d,
-        conics,
-        channels,
-        shaded_opacities,
+    lists = lists_of(
+        means2d.detach().view(B, C, N, 2),
+        radii.view(B, C, N, 2),
+        depths.detach().view(B, C, N),
+        conics.detach().view(B, C, N, 3),
+        shaded_opacities.detach().reshape(B, shaded_opacities.shape[-2], N),
+        tile_size,
         width,
         height,
-        lists.tile_size,
-        lists.isect_offsets,
-        lists.flatten_ids,
-        backgrounds,
-        tile_masks,
-        absgrad,
-        deterministic=deterministic,
-        backend=backend,
+        chosen,
+        capacity,
     )
+    tiles = lists.isect_offsets.shape[-2:]
+    isect_offsets = lists.isect_offsets.view(*batch, C, *tiles)
+    if tile_masks is not None:
+        check_masks("tile_masks", tile_masks, (*batch, C, *tiles))
+    if chosen == "reference":
+        rendered, alphas = rasterize_to_pixels(
+            means2d,
+            conics,
+            channels.expand(*batch, C, N, channels.shape[-1]),
+            shaded_opacities.expand(*batch, C, N),
+            width,
+            height,
+            lists.tile_size,
+            isect_offsets,
+            lists.flatten_ids,
+            backgrounds,
+            tile_masks,
+            absgrad,
+            backend="reference",
+        )
+    else:
+        rendered, alphas = rasterize_lists(
+            means2d,
+            conics,
+            channels,
+            shaded_opacities,
+            width,
+            height,
+            lists.tile_size,
+            list_bounds(lists.isect_offsets, lists.flatten_ids) if lists.bounds is None else lists.bounds,
+            lists.flatten_ids,
+            None if backgrounds is None else backgrounds.reshape(B * C, backgrounds.shape[-1]),
+            tile_masks,
+            absgrad,
+            deterministic,
+            chosen,
+            torch.Size((*batch, C)),
+        )
     if render_mode in ("ED", "RGB+ED"):
         expected = rendered[..., -1:] / alphas.clamp(min=1e-10)
         rendered = torch.cat([rendered[..., :-1], expected], -1)
     meta = Meta(
-        lists,
+        lists._replace(isect_offsets=isect_offsets),
         {
             "batch_ids": None,
             "camera_ids": None,
@@ -205,12 +227,12 @@ def rasterization(
             "means2d": means2d,
             "depths": depths,
             "conics": conics,
-            "opacities": shaded_opacities,
-            "tile_width": lists.isect_offsets.shape[-1],
-            "tile_height": lists.isect_offsets.shape[-2],
-            "tiles_per_gauss": lists.tiles_per_gauss,
+            "opacities": shaded_opacities.expand(*batch, C, N),
+            "tile_width": tiles[1],
+            "tile_height": tiles[0],
+            "tiles_per_gauss": lists.tiles_per_gauss.view(*batch, C, N),
             "flatten_ids": lists.flatten_ids,
-            "isect_offsets": lists.isect_offsets,
+            "isect_offsets": isect_offsets,
             "width": width,
             "height": height,
             "tile_size": lists.tile_size,
@@ -218,7 +240,29 @@ def rasterization(
             "n_cameras": C,
         },
     )
+    if capacity is not None:
+        meta |= _lengths(lists, capacity)
     return rendered, alphas, meta
+
+
+def _check_capacity(isect_capacity: int | tuple[int, int] | None) -> tuple[int, int] | None:
+    """Entries of the lists, and of the coarse lists that they are made from."""
+    if isect_capacity is None:
+        return None
+    both = isect_capacity if isinstance(isect_capacity, tuple) else (isect_capacity, isect_capacity)
+    for value in both:
+        check_positive("isect_capacity", value, largest=2**40)
+    return both
+
+
+def _lengths(lists: TileLists, capacity: tuple[int, int]) -> dict[str, Tensor]:
+    """How long the lists have to be, and whether they did not fit; tensors that nobody has waited for."""
+    if lists.lengths is None:  # made by a backend that always makes them as long as they have to be
+        n = torch.tensor(lists.flatten_ids.numel())
+        return {"n_isects": n, "n_coarse": n, "overflow": torch.tensor(False)}
+    n_isects, n_coarse = lists.lengths[0], lists.lengths[1]
+    overflow = (n_isects > capacity[0]) | (n_coarse > capacity[1])
+    return {"n_isects": n_isects, "n_coarse": n_coarse, "overflow": overflow}
 
 
 def _check_planes(near_plane: float, far_plane: float, radius_clip: float, eps2d: float) -> None:
@@ -284,9 +328,9 @@ def _colors_of_cameras(colors: Tensor, sh_degree: int | None, pairs: tuple[int, 
 def _seen_colors(
     colors: Tensor, sh_degree: int | None, means: Tensor, viewmats: Tensor, radii: Tensor, backend: Backend
 ) -> Tensor:
-    """Colours as every camera sees them, [..., C, N, D]."""
+    """Colours as every camera sees them, [..., C or 1, N, D]."""
     if sh_degree is None:
-        return colors.expand(*radii.shape[:-1], colors.shape[-1])
+        return colors
     dirs = means[..., None, :, :] - camera_centres(viewmats)[..., None, :]
     visible = (radii > 0).all(-1)
     return (spherical_harmonics(sh_degree, dirs, colors, visible, backend=backend) + 0.5).clamp_min(0)
@@ -309,7 +353,9 @@ def _channels(
     """What is composited, [..., C, N, D], and its background: a depth channel has background 0."""
     if render_mode == "RGB":
         return colors, backgrounds
-    parts = [depths[..., None]] if render_mode in ("D", "ED") else [colors, depths[..., None]]
+    parts = [depths[..., None]]
+    if render_mode not in ("D", "ED"):
+        parts.insert(0, colors.expand(*depths.shape, colors.shape[-1]))
     if backgrounds is not None:
         zero = backgrounds.new_zeros(*backgrounds.shape[:-1], 1)
         backgrounds = zero if render_mode in ("D", "ED") else torch.cat([backgrounds, zero], -1)

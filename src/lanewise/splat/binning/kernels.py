@@ -1,8 +1,10 @@
-"""Tile lists in Triton: count the tiles of every Gaussian, emit them in depth order, find where each tile's list
-begins.
+"""Tile lists in Triton, in two levels: pairs of a Gaussian and a coarse tile, twice as large, are counted, emitted in
+depth order and sorted by tile; each pair carries which of its four tiles the Gaussian reaches, and every coarse tile's
+list is then divided into those of its tiles, in the same order.
 
 The intervals are those of `reference.py`, in fp32 and a little wider: they must never miss a pair that shading
-counts. All arrays are flat over the images: means2d [M, 2], conics [M, 3], opacities [M] with M = I * N.
+counts. All arrays are flat over the images: means2d [M, 2], conics [M, 3] with M = I * N; opacities [M], or shared by
+the images of a batch.
 """
 
 from __future__ import annotations
@@ -12,13 +14,14 @@ import triton.language as tl
 
 from lanewise.splat._ellipse import enlarged_ellipse
 from lanewise.splat.binning.reference import EVERYWHERE
+from lanewise.splat.rasterize.kernels import row_of
 
 _EVERYWHERE = tl.constexpr(EVERYWHERE)
 _SLACK = tl.constexpr(2e-3)  # pixels: what fp32 rounds in coordinates of some thousand
 
 
 @triton.jit
-def _load_ellipse(radii, means2d, conics, opacities, g, inside):
+def _load_ellipse(radii, means2d, conics, opacities, g, N, C, inside, SHARED: tl.constexpr):
     """Whether Gaussians g [n] are drawn, and their mean, conic, determinant (0: degenerate), enlarged threshold and
     half size."""
     seen = inside & (tl.load(radii + g * 2, inside, 0) > 0) & (tl.load(radii + g * 2 + 1, inside, 0) > 0)
@@ -28,7 +31,8 @@ def _load_ellipse(radii, means2d, conics, opacities, g, inside):
         tl.load(conics + g * 3 + 1, seen, 0.0),
         tl.load(conics + g * 3 + 2, seen, 1.0),
     )
-    det, t, half_x, half_y = enlarged_ellipse(a, b, c, tl.load(opacities + g, seen, 1.0))
+    opacity = tl.load(opacities + row_of(g, N, C, SHARED), seen, 1.0)
+    det, t, half_x, half_y = enlarged_ellipse(a, b, c, opacity)
     return seen, mx, my, a, b, c, det, t, half_x, half_y + _SLACK
 
 
@@ -60,64 +64,164 @@ def _columns(row, mx, my, a, b, c, det, t, half_x, half_y, tile_width, TILE: tl.
 
 
 @triton.jit
-def count(
-    radii,
-    means2d,
-    conics,
-    opacities,
-    tiles_per_gauss,
-    M,
-    tile_width,
-    tile_height,
-    TILE: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """tiles_per_gauss [M] int32."""
-    g = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = g < M
-    seen, mx, my, a, b, c, det, t, half_x, half_y = _load_ellipse(radii, means2d, conics, opacities, g, inside)
-    first_row, n_rows = _rows(my, half_y, seen, tile_height, TILE)
-    total = tl.zeros([BLOCK], tl.int32)
-    for j in range(tl.max(n_rows, 0)):
-        _, n_columns = _columns(first_row + j, mx, my, a, b, c, det, t, half_x, half_y, tile_width, TILE)
-        total += tl.where(j < n_rows, n_columns, 0)
-    tl.store(tiles_per_gauss + g, total, inside)
+def _coarse_row(
+    row, first_row, n_rows, mx, my, a, b, c, det, t, half_x, half_y, tile_width, TILE: tl.constexpr
+):  # fmt: skip
+    """In a row of coarse tiles, first column of tiles that the ellipse reaches and how many, in its upper and in its
+    lower row of tiles; first coarse column and how many."""
+    up, down = row * 2, row * 2 + 1
+    first_up, n_up = _columns(up, mx, my, a, b, c, det, t, half_x, half_y, tile_width, TILE)
+    first_down, n_down = _columns(down, mx, my, a, b, c, det, t, half_x, half_y, tile_width, TILE)
+    n_up = tl.where((up >= first_row) & (up < first_row + n_rows), n_up, 0)
+    n_down = tl.where((down >= first_row) & (down < first_row + n_rows), n_down, 0)
+    first = tl.minimum(tl.where(n_up > 0, first_up, tile_width), tl.where(n_down > 0, first_down, tile_width))
+    last = tl.maximum(tl.where(n_up > 0, first_up + n_up, 0), tl.where(n_down > 0, first_down + n_down, 0)) - 1
+    coarse = first // 2
+    return first_up, n_up, first_down, n_down, coarse, tl.where(last >= first, last // 2 - coarse + 1, 0)
 
 
 @triton.jit
-def emit(
-    order, ends, radii, means2d, conics, opacities, keys, ids,
-    M, N, tile_width, tile_height, TILE: tl.constexpr, BLOCK: tl.constexpr,
+def _coarse_rows(first_row, n_rows):
+    """First row of coarse tiles, and how many."""
+    first = first_row // 2
+    return first, tl.where(n_rows > 0, (first_row + n_rows - 1) // 2 - first + 1, 0)
+
+
+@triton.jit(do_not_specialize=["M", "N", "C", "tile_width", "tile_height"])
+def count(
+    radii, means2d, conics, opacities, tiles_per_gauss, coarse_per_gauss, totals,
+    M, N, C, tile_width, tile_height, TILE: tl.constexpr, SHARED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """keys (tile of all images) and ids (Gaussian of all images) [n_isects], for the Gaussians `order` [M] in that
-    order; ends [M] int64 are the sums of their counts, themselves included."""
+    """tiles_per_gauss and coarse_per_gauss [M] int32, and their sums added to totals [2] int64."""
+    g = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = g < M
+    seen, mx, my, a, b, c, det, t, half_x, half_y = _load_ellipse(
+        radii, means2d, conics, opacities, g, N, C, inside, SHARED
+    )
+    first_row, n_rows = _rows(my, half_y, seen, tile_height, TILE)
+    first, n = _coarse_rows(first_row, n_rows)
+    fine, coarse = tl.zeros([BLOCK], tl.int32), tl.zeros([BLOCK], tl.int32)
+    for j in range(tl.max(n, 0)):
+        _, up, _, down, _, columns = _coarse_row(
+            first + j, first_row, n_rows, mx, my, a, b, c, det, t, half_x, half_y, tile_width, TILE
+        )
+        fine += tl.where(j < n, up + down, 0)
+        coarse += tl.where(j < n, columns, 0)
+    tl.store(tiles_per_gauss + g, fine, inside)
+    tl.store(coarse_per_gauss + g, coarse, inside)
+    tl.atomic_add(totals, tl.sum(fine.to(tl.int64), 0), sem="relaxed")
+    tl.atomic_add(totals + 1, tl.sum(coarse.to(tl.int64), 0), sem="relaxed")
+
+
+@triton.jit(do_not_specialize=["M", "N", "C", "tile_width", "tile_height", "coarse_width", "coarse_tiles", "capacity"])
+def emit(
+    order, ends, radii, means2d, conics, opacities, keys, pairs,
+    M, N, C, tile_width, tile_height, coarse_width, coarse_tiles, capacity,
+    TILE: tl.constexpr, SHARED: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """keys (coarse tile of all images) and pairs (Gaussian of all images * 16 + which of the four tiles it reaches)
+    [capacity], for the Gaussians `order` [M] in that order; ends [M] int64 are the sums of their counts, themselves
+    included. What does not fit is left out."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = i < M
     position = tl.load(ends + i - 1, inside & (i > 0), 0)
-    end = tl.load(ends + i, inside, 0)
-    inside &= end > position
+    inside &= tl.load(ends + i, inside, 0) > position
     g = tl.load(order + i, inside, 0).to(tl.int64)
-    seen, mx, my, a, b, c, det, t, half_x, half_y = _load_ellipse(radii, means2d, conics, opacities, g, inside)
+    seen, mx, my, a, b, c, det, t, half_x, half_y = _load_ellipse(
+        radii, means2d, conics, opacities, g, N, C, inside, SHARED
+    )
     first_row, n_rows = _rows(my, half_y, seen, tile_height, TILE)
-    image_tile = (g // N).to(tl.int32) * tile_width * tile_height
-    for j in range(tl.max(n_rows, 0)):
-        first, n_columns = _columns(first_row + j, mx, my, a, b, c, det, t, half_x, half_y, tile_width, TILE)
-        n_columns = tl.where(j < n_rows, n_columns, 0)
-        key = image_tile + (first_row + j) * tile_width + first
-        for q in range(tl.max(n_columns, 0)):
-            here = (q < n_columns) & (position + q < end)
+    first, n = _coarse_rows(first_row, n_rows)
+    image_tile = (g // N).to(tl.int32) * coarse_tiles
+    for j in range(tl.max(n, 0)):
+        first_up, n_up, first_down, n_down, coarse, columns = _coarse_row(
+            first + j, first_row, n_rows, mx, my, a, b, c, det, t, half_x, half_y, tile_width, TILE
+        )
+        columns = tl.where(j < n, columns, 0)
+        key = image_tile + (first + j) * coarse_width + coarse
+        for q in range(tl.max(columns, 0)):
+            left = (coarse + q) * 2
+            reached = (
+                _between(left, first_up, n_up)
+                + 2 * _between(left + 1, first_up, n_up)
+                + 4 * _between(left, first_down, n_down)
+                + 8 * _between(left + 1, first_down, n_down)
+            )
+            here = (q < columns) & (position + q < capacity)
             tl.store(keys + position + q, (key + q).to(keys.dtype.element_ty), here)
-            tl.store(ids + position + q, g.to(tl.int32), here)
-        position += n_columns
+            tl.store(pairs + position + q, (g * 16 + reached).to(pairs.dtype.element_ty), here)
+        position += columns
 
 
 @triton.jit
-def edges(keys, offsets, n_isects, BLOCK: tl.constexpr):
-    """offsets [tiles + 1], filled with n_isects before: where each tile's run of the sorted keys [n_isects] begins."""
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = i < n_isects
-    key = tl.load(keys + i, inside, 0).to(tl.int32)
-    before = tl.where(i > 0, tl.load(keys + i - 1, inside & (i > 0), 0).to(tl.int32), -1)
-    steps = tl.where(inside, key - before, 0)
-    for j in range(tl.max(steps, 0)):
-        tl.store(offsets + before + 1 + j, i.to(tl.int32), j < steps)
+def _between(x, first, n):
+    """1 where first <= x < first + n, else 0."""
+    return ((x >= first) & (x < first + n)).to(tl.int32)
+
+
+@triton.jit
+def _coarse_tile(pid, coarse_width, coarse_tiles, tile_width, tile_height):
+    """Of coarse tile `pid` of all images: its first tile of all images, and whether there is a second column and
+    row."""
+    image, row, column = pid // coarse_tiles, pid % coarse_tiles // coarse_width * 2, pid % coarse_width * 2
+    tile = (image * tile_height + row) * tile_width + column
+    return tile, column + 1 < tile_width, row + 1 < tile_height
+
+
+@triton.jit(do_not_specialize=["coarse_width", "coarse_tiles", "tile_width", "tile_height"])
+def divide_count(
+    by_tile, pairs, coarse_bounds, sorted_pairs, counts, coarse_width, coarse_tiles, tile_width, tile_height,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """counts [tiles] of every tile's list, and the pairs in the order of the coarse lists: sorted_pairs[i] =
+    pairs[by_tile[i]]."""
+    pid = tl.program_id(0)
+    begin, end = tl.load(coarse_bounds + pid), tl.load(coarse_bounds + pid + 1)
+    n0 = tl.zeros([BLOCK], tl.int32)
+    n1, n2, n3 = n0, n0, n0
+    for start in range(begin, end, BLOCK):
+        i = start + tl.arange(0, BLOCK)
+        here = i < end
+        pair = tl.load(pairs + tl.load(by_tile + i, here, 0), here, 0)
+        tl.store(sorted_pairs + i, pair, here)
+        reached = pair.to(tl.int32)
+        n0 += reached & 1
+        n1 += (reached >> 1) & 1
+        n2 += (reached >> 2) & 1
+        n3 += (reached >> 3) & 1
+    tile, second_column, second_row = _coarse_tile(pid, coarse_width, coarse_tiles, tile_width, tile_height)
+    tl.store(counts + tile, tl.sum(n0, 0))
+    tl.store(counts + tile + 1, tl.sum(n1, 0), second_column)
+    tl.store(counts + tile + tile_width, tl.sum(n2, 0), second_row)
+    tl.store(counts + tile + tile_width + 1, tl.sum(n3, 0), second_row & second_column)
+
+
+@triton.jit(do_not_specialize=["coarse_width", "coarse_tiles", "tile_width", "tile_height", "capacity"])
+def divide(
+    sorted_pairs, coarse_bounds, bounds, ids, coarse_width, coarse_tiles, tile_width, tile_height, capacity,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """ids [capacity]: every tile's list, from bounds [tiles + 1] on. What does not fit is left out."""
+    pid = tl.program_id(0)
+    begin, end = tl.load(coarse_bounds + pid), tl.load(coarse_bounds + pid + 1)
+    tile, second_column, second_row = _coarse_tile(pid, coarse_width, coarse_tiles, tile_width, tile_height)
+    at0 = tl.load(bounds + tile).to(tl.int64)
+    at1 = tl.load(bounds + tile + 1, second_column, 0).to(tl.int64)
+    at2 = tl.load(bounds + tile + tile_width, second_row, 0).to(tl.int64)
+    at3 = tl.load(bounds + tile + tile_width + 1, second_row & second_column, 0).to(tl.int64)
+    for start in range(begin, end, BLOCK):
+        i = start + tl.arange(0, BLOCK)
+        pair = tl.load(sorted_pairs + i, i < end, 0)
+        g, reached = (pair >> 4).to(tl.int32), pair.to(tl.int32)
+        at0 += _append(ids, at0, g, reached & 1, capacity)
+        at1 += _append(ids, at1, g, (reached >> 1) & 1, capacity)
+        at2 += _append(ids, at2, g, (reached >> 2) & 1, capacity)
+        at3 += _append(ids, at3, g, (reached >> 3) & 1, capacity)
+
+
+@triton.jit
+def _append(ids, at, g, take, capacity):
+    """Write those of g [n] with take [n] = 1 from ids[at] on; how many they are."""
+    position = at + tl.cumsum(take, 0) - take
+    tl.store(ids + position, g, (take == 1) & (position < capacity))
+    return tl.sum(take, 0)

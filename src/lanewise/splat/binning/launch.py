@@ -11,17 +11,14 @@ from torch import Tensor
 from lanewise.errors import UnsupportedError
 from lanewise.splat._launch import check_window, contiguous, on_its_device
 from lanewise.splat.binning import kernels
+from lanewise.splat.binning.reference import TileLists
 
+TILE_SIZE = 8  # on a GPU: the shortest lists, and squares of pixels that the rasterizer's blocks fill
 BLOCK = 32  # Gaussians a program: its loops run as long as the largest of them needs
-EDGES_BLOCK = 1024
-LARGEST_LIST = 2**31 - 2**10  # positions are 32 bits wide, and the rasterizer steps a few past the end of a list
+DIVIDE_BLOCK = 128
 ALIKE = {"enable_fp_fusion": False}  # count and emit are two programs that must round alike
-
-
-# Tiles of 8 pixels have the shorter lists, tiles of 16 make fewer pairs of a tile and a Gaussian. On an H200 the
-# larger ones are faster from about this many times fewer pairs on: 2.8 in a scene of large Gaussians, 2.3 and 2.0 in
-# scenes where the small ones are.
-SMALL, LARGE, FEWER_PAIRS = 8, 16, 2.5
+LONGEST_SORT = 2**31 - 1  # what torch sorts
+WIDE = 2**31 - 2**10  # list positions from here on are 64 bits wide
 
 
 @on_its_device
@@ -31,68 +28,85 @@ def tile_lists(
     depths: Tensor,
     conics: Tensor,
     opacities: Tensor,
-    tile_size: int | None,
+    tile_size: int,
     width: int,
     height: int,
-) -> tuple[Tensor, Tensor, Tensor, int]:
-    """tiles_per_gauss [I, N], flatten_ids [n_isects], isect_offsets [I, tile_height, tile_width], all int32, and the
-    edge of a tile, which is chosen when `tile_size` is None. One host synchronisation, behind which the depth sort
-    already runs."""
-    images, N = depths.shape
-    M = images * N
+    capacity: tuple[int, int] | None = None,
+    wide: int = WIDE,
+) -> TileLists:
+    """The lists of means2d and radii [B, C, N, 2], depths [B, C, N], conics [B, C, N, 3] and opacities [B, C or 1, N].
+
+    Without `capacity` the host waits once for the GPU, to learn how long the lists are. With it (entries of the lists,
+    and of the coarse lists) nothing waits, and `lengths` tells later whether all fitted. Lists of `wide` entries or
+    more have 64-bit bounds.
+    """
+    B, C, N = depths.shape
+    images, M = B * C, depths.numel()
     gaussians = contiguous(radii, means2d, conics, opacities)
     check_window(*gaussians)
-    sizes = (SMALL, LARGE) if tile_size is None else (tile_size,)
+    tile_height, tile_width = -(-height // tile_size), -(-width // tile_size)
+    coarse_width, coarse_tiles = -(-tile_width // 2), -(-tile_width // 2) * -(-tile_height // 2)
+    tiles = images * tile_height * tile_width
+    shared = opacities.shape[1] != C
+    sizes = {"TILE": tile_size, "SHARED": shared, "BLOCK": BLOCK, "num_warps": 1, **ALIKE}
+    lengths = means2d.new_zeros(2, dtype=torch.int64)
+    tiles_per_gauss = torch.empty_like(depths, dtype=torch.int32, memory_format=torch.contiguous_format)
     if M == 0:
-        offsets = depths.new_zeros((images, *_grid(sizes[0], width, height)), dtype=torch.int32)
-        empty = depths.new_empty(0, dtype=torch.int32)
-        return depths.new_empty((images, N), dtype=torch.int32), empty, offsets, sizes[0]
-    counts = [_count(gaussians, depths, size, width, height) for size in sizes]
-    totals = _Later(torch.stack([x.sum(dtype=torch.int64) for x in counts]))
-    order = depths.sort(dim=-1, stable=True).indices
+        bounds, empty = lengths.new_zeros(tiles + 1, dtype=torch.int32), lengths.new_empty(0, dtype=torch.int32)
+        return _lists(tiles_per_gauss, empty, bounds, (*depths.shape[:2], tile_height, tile_width), tile_size, lengths)
+    coarse_per_gauss = torch.empty_like(tiles_per_gauss)
+    programs = (-(-M // BLOCK),)
+    kernels.count[programs](
+        *gaussians, tiles_per_gauss, coarse_per_gauss, lengths, M, N, C, tile_width, tile_height, **sizes
+    )
+    later = None if capacity else _Later(lengths)
+    order = depths.view(images, N).sort(dim=-1, stable=True).indices
     if images > 1:
-        order = order + torch.arange(images, device=depths.device)[:, None] * N
-    order = order.flatten()
-    pairs = totals.values()
-    best = int(len(sizes) == 2 and pairs[0] > FEWER_PAIRS * pairs[1])
-    size, n_isects, tiles_per_gauss = sizes[best], pairs[best], counts[best]
-    if n_isects > LARGEST_LIST:
+        order += torch.arange(images, device=depths.device)[:, None] * N
+    order = order.view(M)
+    ends = coarse_per_gauss.view(M)[order].cumsum(0, dtype=torch.int64)
+    n_isects, n_coarse = later.values() if later else capacity
+    if n_coarse > LONGEST_SORT:
         raise UnsupportedError(
-            f"{n_isects} (tile, Gaussian) pairs",
-            why="positions in the lists are numbered with 32 bits",
+            f"{n_coarse} pairs of a Gaussian and a tile of {2 * tile_size} pixels",
+            why="one sort takes up to 2^31 - 1",
             fix="render fewer cameras at a time, or larger tiles (tile_size=32)",
         )
-    tile_height, tile_width = _grid(size, width, height)
-    tiles = images * tile_width * tile_height
-    keys = depths.new_empty(n_isects, dtype=torch.int16 if tiles <= 2**15 else torch.int32)
-    ids = depths.new_empty(n_isects, dtype=torch.int32)
-    bounds = depths.new_full((tiles + 1,), n_isects, dtype=torch.int32)
-    if n_isects:
-        ends = tiles_per_gauss.flatten()[order].cumsum(0, dtype=torch.int64)
-        kernels.emit[(-(-M // BLOCK),)](
-            order, ends, *gaussians, keys, ids, M, N, tile_width, tile_height,
-            TILE=size, BLOCK=BLOCK, num_warps=1, **ALIKE,
-        )  # fmt: skip
-        keys, by_tile = keys.sort(stable=True)
-        ids = ids[by_tile]
-        kernels.edges[(-(-n_isects // EDGES_BLOCK),)](keys, bounds, n_isects, BLOCK=EDGES_BLOCK)
-    return tiles_per_gauss, ids, bounds[:-1].reshape(images, tile_height, tile_width), size
-
-
-def _grid(size: int, width: int, height: int) -> tuple[int, int]:
-    """Rows and columns of tiles."""
-    return -(-height // size), -(-width // size)
-
-
-def _count(gaussians: tuple[Tensor, ...], depths: Tensor, size: int, width: int, height: int) -> Tensor:
-    """Tiles of this size that every Gaussian reaches, [I, N] int32."""
-    tiles_per_gauss = torch.empty_like(depths, dtype=torch.int32, memory_format=torch.contiguous_format)
-    tile_height, tile_width = _grid(size, width, height)
-    M = depths.numel()
-    kernels.count[(-(-M // BLOCK),)](
-        *gaussians, tiles_per_gauss, M, tile_width, tile_height, TILE=size, BLOCK=BLOCK, num_warps=1, **ALIKE
+    keys_fit = images * coarse_tiles < 2**15
+    keys = torch.empty(n_coarse, dtype=torch.int16 if keys_fit else torch.int32, device=depths.device)
+    if capacity:
+        keys.fill_(images * coarse_tiles)  # behind all tiles
+    pairs = torch.empty(n_coarse, dtype=torch.int32 if M < 2**27 else torch.int64, device=depths.device)
+    kernels.emit[programs](
+        order, ends, *gaussians, keys, pairs,
+        M, N, C, tile_width, tile_height, coarse_width, coarse_tiles, n_coarse, **sizes,
     )  # fmt: skip
-    return tiles_per_gauss
+    del order, ends, coarse_per_gauss
+    keys, by_tile = keys.sort(stable=True)
+    numbers = torch.arange(images * coarse_tiles + 1, dtype=keys.dtype, device=keys.device)
+    coarse_bounds = torch.searchsorted(keys, numbers, out_int32=True)
+    del keys
+    counts = torch.zeros(tiles + 1, dtype=torch.int32, device=depths.device)  # the first one stays 0
+    sorted_pairs, grid = torch.empty_like(pairs), (coarse_width, coarse_tiles, tile_width, tile_height)
+    kernels.divide_count[(images * coarse_tiles,)](
+        by_tile, pairs, coarse_bounds, sorted_pairs, counts[1:], *grid, BLOCK=DIVIDE_BLOCK, num_warps=1
+    )
+    del by_tile, pairs
+    longest = n_isects if later else 4 * n_coarse  # what the sums may come to
+    bounds = counts.cumsum(0, dtype=torch.int32 if longest < wide else torch.int64)
+    if capacity:
+        bounds.clamp_(max=n_isects)
+    ids = torch.empty(n_isects, dtype=torch.int32, device=depths.device)
+    kernels.divide[(images * coarse_tiles,)](
+        sorted_pairs, coarse_bounds, bounds, ids, *grid, n_isects, BLOCK=DIVIDE_BLOCK, num_warps=1
+    )
+    return _lists(tiles_per_gauss, ids, bounds, (*depths.shape[:2], tile_height, tile_width), tile_size, lengths)
+
+
+def _lists(
+    tiles_per_gauss: Tensor, ids: Tensor, bounds: Tensor, grid: tuple[int, ...], tile_size: int, lengths: Tensor
+) -> TileLists:
+    return TileLists(tiles_per_gauss, ids, bounds[:-1].view(grid), tile_size, bounds, lengths)
 
 
 class _Later:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
@@ -33,7 +35,7 @@ def bin_gaussians(
         depths: [..., N]; equal depths keep the order of the Gaussians.
         conics: [..., N, 3] upper triangle of the inverse 2-D covariance, 1/pixel^2.
         opacities: [..., N] as they are shaded.
-        tile_size: edge of a tile in pixels; None: 16 on the CPU, 8 or 16 on a GPU, by the size of the Gaussians.
+        tile_size: edge of a tile in pixels; None: 16 on the CPU, 8 on a GPU.
         width: of the image in pixels.
         height: of the image in pixels.
         backend: "auto", "reference", "cpu" or "triton".
@@ -57,29 +59,50 @@ def bin_gaussians(
         check_positive("tile_size", tile_size, largest=1024)
     check_positive("width", width)
     check_positive("height", height)
-    images = leading.numel()
-    gaussians = (
-        means2d.detach().reshape(images, N, 2),
-        radii.reshape(images, N, 2),
-        depths.detach().reshape(images, N),
-        conics.detach().reshape(images, N, 3),
-        opacities.detach().reshape(images, N),
+    pairs = (1, leading.numel(), N)
+    lists = lists_of(
+        means2d.detach().reshape(*pairs, 2),
+        radii.reshape(*pairs, 2),
+        depths.detach().reshape(pairs),
+        conics.detach().reshape(*pairs, 3),
+        opacities.detach().reshape(pairs),
+        tile_size,
+        width,
+        height,
+        resolve_backend(backend, depths),
     )
-    chosen = resolve_backend(backend, depths)
-    if chosen == "triton" and not torch.compiler.is_compiling():
+    return lists._replace(
+        tiles_per_gauss=lists.tiles_per_gauss.view(depths.shape),
+        isect_offsets=lists.isect_offsets.view(*leading, *lists.isect_offsets.shape[2:]),
+    )
+
+
+def lists_of(
+    means2d: Tensor,
+    radii: Tensor,
+    depths: Tensor,
+    conics: Tensor,
+    opacities: Tensor,
+    tile_size: int | None,
+    width: int,
+    height: int,
+    backend: Literal["reference", "cpu", "triton"],
+    capacity: tuple[int, int] | None = None,
+) -> TileLists:
+    """`bin_gaussians` with arguments that have been checked and need no gradient: means2d and radii [B, C, N, 2],
+    depths [B, C, N], conics [B, C, N, 3], opacities [B, C or 1, N]; capacity as of `launch.tile_lists`."""
+    if backend == "triton" and not torch.compiler.is_compiling():
         from lanewise.splat.binning import launch
 
-        tiles_per_gauss, flatten_ids, offsets, tile_size = launch.tile_lists(*gaussians, tile_size, width, height)
-    else:
-        tile_size = tile_size or DEFAULT_TILE_SIZE
-        lists = _lists if chosen == "reference" else _custom if torch.compiler.is_compiling() else _forward
-        tiles_per_gauss, flatten_ids, offsets = lists(*gaussians, tile_size, width, height, chosen)
-    return TileLists(
-        tiles_per_gauss.reshape(depths.shape),
-        flatten_ids,
-        offsets.reshape(*leading, *offsets.shape[1:]),
-        tile_size,
-    )
+        tile_size = tile_size or launch.TILE_SIZE
+        return launch.tile_lists(means2d, radii, depths, conics, opacities, tile_size, width, height, capacity)
+    tile_size = tile_size or DEFAULT_TILE_SIZE
+    B, C, N = depths.shape
+    gaussians = (means2d.flatten(0, 1), radii.flatten(0, 1), depths.flatten(0, 1), conics.flatten(0, 1))
+    opacities = opacities.expand(B, C, N).reshape(B * C, N)
+    make = _lists if backend == "reference" else _custom if torch.compiler.is_compiling() else _forward
+    tiles_per_gauss, flatten_ids, offsets = make(*gaussians, opacities, tile_size, width, height, backend)
+    return TileLists(tiles_per_gauss.view(B, C, N), flatten_ids, offsets.view(B, C, *offsets.shape[1:]), tile_size)
 
 
 def _lists(
@@ -111,7 +134,9 @@ def _forward(
     if backend == "triton":
         from lanewise.splat.binning import launch
 
-        return launch.tile_lists(means2d, radii, depths, conics, opacities, tile_size, width, height)[:3]
+        gaussians = (x[None] for x in (means2d, radii, depths, conics, opacities))
+        lists = launch.tile_lists(*gaussians, tile_size, width, height)
+        return lists.tiles_per_gauss[0], lists.flatten_ids, lists.isect_offsets[0].clone()
     from lanewise.splat.binning import cpu  # numba is loaded when it is first needed
 
     arrays = [x.contiguous().numpy() for x in (means2d, radii, depths, conics, opacities)]

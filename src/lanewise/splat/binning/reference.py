@@ -25,13 +25,17 @@ class TileLists(NamedTuple):
     """Front-to-back lists of all tiles of all images.
 
     tiles_per_gauss [I, N] int32; flatten_ids [n_isects] int32 = image * N + Gaussian, by tile and then by depth;
-    isect_offsets [I, tile_height, tile_width] int32, where each tile's list begins; tile_size in pixels.
+    isect_offsets [I, tile_height, tile_width] int32 (int64 where lists are longer), where each tile's list begins;
+    tile_size in pixels; from Triton also bounds [tiles + 1], the offsets with the end of the last list, and lengths [2]
+    int64, how many entries the lists need, and how many the coarse lists that they are made from.
     """
 
     tiles_per_gauss: Tensor
     flatten_ids: Tensor
     isect_offsets: Tensor
     tile_size: int
+    bounds: Tensor | None = None
+    lengths: Tensor | None = None
 
     def isect_ids(self, depths: Tensor) -> Tensor:
         """gsplat's 64-bit keys [n_isects]: the image above the tile's bits, the tile above 32 bits of fp32 depth.
@@ -40,9 +44,10 @@ class TileLists(NamedTuple):
             depths: [I, N], those that the lists were made with.
         """
         offsets, tiles = self.isect_offsets.flatten().long(), self.isect_offsets.shape[-2:].numel()
-        ends = torch.cat([offsets[1:], offsets.new_tensor([self.flatten_ids.numel()])])[: len(offsets)]
+        ids = self.flatten_ids if self.bounds is None else self.flatten_ids[: int(self.bounds[-1])]
+        ends = torch.cat([offsets[1:], offsets.new_tensor([ids.numel()])])[: len(offsets)]
         tile = torch.arange(len(offsets), device=offsets.device).repeat_interleave(ends - offsets)  # of all images
-        depth = depths.detach().flatten()[self.flatten_ids.long()].to(torch.float32)
+        depth = depths.detach().flatten()[ids.long()].to(torch.float32)
         bits = depth.contiguous().view(torch.int32).to(torch.int64) & 0xFFFFFFFF
         return (tile // max(tiles, 1) << (32 + tiles.bit_length())) | (tile % max(tiles, 1) << 32) | bits
 

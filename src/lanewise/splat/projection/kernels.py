@@ -113,7 +113,7 @@ def _covariance2d(X, Y, M, eps2d, COVARS: tl.constexpr):
     return a, b, d, det0, det0 + eps2d * (a + d) + eps2d * eps2d, px, py, cross
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["N", "C", "width", "height"])
 def forward(
     means, quats, scales, covars, opacities, viewmats, Ks,
     radii, means2d, depths, conics, compensations,
@@ -170,16 +170,17 @@ def forward(
             tl.store(compensations + p, tl.where(visible, compensation, 0.0), mask)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["ROW2", "ROW3", "N", "C", "width", "height"])
 def backward(
     means, quats, scales, covars, viewmats, Ks, radii,
-    v_means2d, v_depths, v_conics, v_compensations,
+    v_means2d, v_depths, v_conics, v_compensations, ROW2, ROW3,
     v_means, v_quats, v_scales, v_covars, v_cameras,
     N, C, width, height, eps2d,
-    COVARS: tl.constexpr, ANTIALIASED: tl.constexpr, CAMERAS: tl.constexpr, BLOCK: tl.constexpr,
+    COVARS: tl.constexpr, ANTIALIASED: tl.constexpr, DEPTHS: tl.constexpr, CAMERAS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of means, quats and scales or covars; v_cameras [programs, B, C, 16]: each block's share of the
-    gradients of the rotation (9), the translation (3), fx, fy, cx, cy."""
+    """Gradients of means, quats and scales or covars, of those of means2d and conics, whose rows are ROW2 and ROW3
+    numbers apart; v_cameras [programs, B, C, 16]: each block's share of the gradients of the rotation (9), the
+    translation (3), fx, fy, cx, cy."""
     batch = tl.program_id(1).to(tl.int64)
     n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = n < N
@@ -217,7 +218,7 @@ def backward(
         a, b, d, det0, det, px, py, cross = _covariance2d(X, Y, M, eps2d, COVARS)
         det = tl.where(mask, det, 1.0)
         A, D = a + eps2d, d + eps2d
-        ga, gb, gc = _load3(v_conics + p * 3, mask, 0.0)
+        ga, gb, gc = _load3(v_conics + p * ROW3, mask, 0.0)
         v_a, v_b, v_d = gc / det, -gb / det, ga / det
         v_det = -(ga * D - gb * b + gc * A) / (det * det)
         v_det0 = v_det
@@ -277,11 +278,13 @@ def backward(
         v_sy = v_Y[0] * (R[3] - vc * R[6]) + v_Y[1] * (R[4] - vc * R[7]) + v_Y[2] * (R[5] - vc * R[8])
         v_uc = -sx * (v_X[0] * R[6] + v_X[1] * R[7] + v_X[2] * R[8])
         v_vc = -sy * (v_Y[0] * R[6] + v_Y[1] * R[7] + v_Y[2] * R[8])
-        gu, gv = tl.load(v_means2d + p * 2, mask, 0.0), tl.load(v_means2d + p * 2 + 1, mask, 0.0)
+        gu, gv = tl.load(v_means2d + p * ROW2, mask, 0.0), tl.load(v_means2d + p * ROW2 + 1, mask, 0.0)
         v_u = fx * gu + tl.where(uc == u, v_uc, 0.0)
         v_v = fy * gv + tl.where(vc == v, v_vc, 0.0)
         vx, vy = v_u / z, v_v / z
-        vz = tl.load(v_depths + p, mask, 0.0) - (v_u * u + v_v * v + v_sx * sx + v_sy * sy) / z
+        vz = -(v_u * u + v_v * v + v_sx * sx + v_sy * sy) / z
+        if DEPTHS:
+            vz += tl.load(v_depths + p, mask, 0.0)
         v_x0 += R[0] * vx + R[3] * vy + R[6] * vz
         v_x1 += R[1] * vx + R[4] * vy + R[7] * vz
         v_x2 += R[2] * vx + R[5] * vy + R[8] * vz

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -27,17 +29,19 @@ def forward(
     Ks: Tensor,
     camera: Camera,
 ) -> Projected:
-    """`reference.project` for contiguous fp32 tensors; compensations are 1 unless antialiased."""
-    B, N, C = means.shape[0], means.shape[1], viewmats.shape[1]
+    """`reference.project` for fp32 tensors with any leading dimensions; compensations are empty unless antialiased."""
+    *batch, N, _ = means.shape
+    C = viewmats.shape[-3]
+    B, pairs = math.prod(batch), (*batch, C, N)
     means, quats, scales, covars, opacities, viewmats, Ks = contiguous(
         means, quats, scales, covars, opacities, viewmats, Ks
     )
     out = Projected(
-        means.new_empty((B, C, N, 2), dtype=torch.int32),
-        means.new_empty(B, C, N, 2),
-        means.new_empty(B, C, N),
-        means.new_empty(B, C, N, 3),
-        means.new_empty(B, C, N) if camera.antialiased else means.new_ones(B, C, N),
+        means.new_empty((*pairs, 2), dtype=torch.int32),
+        means.new_empty(*pairs, 2),
+        means.new_empty(pairs),
+        means.new_empty(*pairs, 3),
+        means.new_empty(pairs if camera.antialiased else 0),
     )
     check_window(*out)
     if B * C * N:
@@ -58,26 +62,38 @@ def backward(
     viewmats: Tensor,
     Ks: Tensor,
     radii: Tensor,
-    grads: tuple[Tensor, Tensor, Tensor, Tensor],
+    grads: tuple[Tensor, Tensor | None, Tensor, Tensor | None],
     camera: Camera,
     need_cameras: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of means, quats, scales, covars, viewmats and Ks; empty where there is no such input or no need."""
-    B, N, C = means.shape[0], means.shape[1], viewmats.shape[1]
+    """Gradients of means, quats, scales, covars, viewmats and Ks, from those of means2d, depths, conics and
+    compensations; empty where there is no such input or no need."""
+    *batch, N, _ = means.shape
+    B, C = math.prod(batch), viewmats.shape[-3]
     means, quats, scales, covars, viewmats, Ks, radii = contiguous(means, quats, scales, covars, viewmats, Ks, radii)
-    v_means = torch.zeros_like(means) if not C else torch.empty_like(means)
     make = torch.zeros_like if not C else torch.empty_like
+    v_means = make(means)
     v_quats, v_scales, v_covars = (means.new_empty(0) if x is None else make(x) for x in (quats, scales, covars))
     programs = -(-N // BLOCK)
     v_cameras = means.new_empty(programs, B, C, 16) if need_cameras else means.new_empty(0)
     check_window(v_means, v_cameras)
     if B * C * N:
+        v_means2d, v_conics = _rows(grads[0]), _rows(grads[2])
+        v_depths, v_compensations = contiguous(grads[1], grads[3])
         kernels.backward[(programs, B)](
-            means, quats, scales, covars, viewmats, Ks, radii, *contiguous(*grads),
-            v_means, v_quats, v_scales, v_covars, v_cameras, N, C, camera.width, camera.height, camera.eps2d,
-            COVARS=covars is not None, ANTIALIASED=camera.antialiased, CAMERAS=need_cameras, BLOCK=BLOCK,
+            means, quats, scales, covars, viewmats, Ks, radii, v_means2d, v_depths, v_conics, v_compensations,
+            v_means2d.stride(0), v_conics.stride(0), v_means, v_quats, v_scales, v_covars, v_cameras,
+            N, C, camera.width, camera.height, camera.eps2d, COVARS=covars is not None,
+            ANTIALIASED=v_compensations is not None, DEPTHS=v_depths is not None, CAMERAS=need_cameras, BLOCK=BLOCK,
         )  # fmt: skip
     if not need_cameras:
         return v_means, v_quats, v_scales, v_covars, means.new_empty(0), means.new_empty(0)
     # Summed over the programs in a fixed order.
-    return v_means, v_quats, v_scales, v_covars, *camera_gradients(v_cameras.sum(0), viewmats, Ks)
+    v_cameras = v_cameras.sum(0).view(*batch, C, 16)
+    return v_means, v_quats, v_scales, v_covars, *camera_gradients(v_cameras, viewmats, Ks)
+
+
+def _rows(grad: Tensor) -> Tensor:
+    """A gradient as rows [M, columns] whose columns are adjacent: the rasterizer's are slices of wider rows."""
+    rows = grad.reshape(-1, grad.shape[-1])
+    return rows if rows.stride(1) == 1 else rows.contiguous()

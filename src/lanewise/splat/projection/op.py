@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -64,13 +65,11 @@ def project_gaussians(
     B, N = means.shape[:2]
     if covars is not None:
         check_tensor("covars", covars, (B, N, 3, 3), means)
-        shape = covars
     elif quats is None or scales is None:
         raise InputError("quats, scales", got="None", expected="both, or covars")
     else:
         check_tensor("quats", quats, (B, N, 4), means)
         check_tensor("scales", scales, (B, N, 3), means)
-        shape = (quats, scales)
     check_tensor("viewmats", viewmats, (B, "C", 4, 4), means)
     check_tensor("Ks", Ks, (B, viewmats.shape[1], 3, 3), means)
     if opacities is not None:
@@ -78,12 +77,36 @@ def project_gaussians(
     check_positive("width", width)
     check_positive("height", height)
     camera = Camera(width, height, near_plane, far_plane, radius_clip, eps2d, calc_compensations)
-    chosen = resolve_backend(backend, means)
-    if chosen == "reference":
-        return project(means, shape, opacities, viewmats, Ks, camera)
     if covars is not None:
         quats = scales = None
-    return Projected(*_project(means, quats, scales, covars, opacities, viewmats, Ks, *camera, chosen))
+    chosen = resolve_backend(backend, means)
+    out = project_checked(means, quats, scales, covars, opacities, viewmats, Ks, camera, chosen)
+    return out if out.compensations.numel() else out._replace(compensations=torch.ones_like(out.depths))
+
+
+def project_checked(
+    means: Tensor,
+    quats: Tensor | None,
+    scales: Tensor | None,
+    covars: Tensor | None,
+    opacities: Tensor | None,
+    viewmats: Tensor,
+    Ks: Tensor,
+    camera: Camera,
+    backend: Literal["reference", "cpu", "triton"],
+) -> Projected:
+    """`project_gaussians` with arguments that have been checked and any leading dimensions: means [..., N, 3] to
+    [..., C, N, ...]. Compensations may be empty where they are not asked for."""
+    if backend != "reference":
+        return Projected(*_project(means, quats, scales, covars, opacities, viewmats, Ks, *camera, backend))
+    batch = means.shape[:-2]
+
+    def flat(x: Tensor | None) -> Any:
+        return None if x is None else x.reshape(batch.numel(), *x.shape[len(batch) :])
+
+    shape = (flat(quats), flat(scales)) if covars is None else flat(covars)
+    out = project(flat(means), shape, flat(opacities), flat(viewmats), flat(Ks), camera)
+    return Projected(*(x.reshape(*batch, *x.shape[1:]) for x in out))
 
 
 def _forward(
@@ -111,20 +134,26 @@ def _forward(
         return out.radii, out.means2d, out.depths, out.conics, out.compensations
     from lanewise.splat.projection import cpu
 
-    pairs = (means.shape[0], viewmats.shape[1], means.shape[1])
-    radii = means.new_zeros((*pairs, 2), dtype=torch.int32)
-    out = [means.new_zeros((*pairs, *tail)) for tail in ((2,), (), (3,), ())]
-    cpu.forward(
-        *_arrays(means, quats, scales, covars, opacities), *_arrays(viewmats, Ks), *camera, *_arrays(radii, *out)
-    )
+    leading, batch = _pairs(means, viewmats), means.dim() - 2
+    radii = means.new_zeros((*leading, 2), dtype=torch.int32)
+    out = [means.new_zeros((*leading, *tail)) for tail in ((2,), (), (3,), ())]
+    gaussians, cameras = (means, quats, scales, covars, opacities), (viewmats, Ks)
+    cpu.forward(*_arrays(batch, *gaussians), *_arrays(batch, *cameras), *camera, *_arrays(batch, radii, *out))
     return radii, out[0], out[1], out[2], out[3]
 
 
-def _arrays(*tensors: Tensor | None) -> tuple[Any, ...]:
-    """Contiguous numpy arrays; one that is empty along N stands for None."""
+def _pairs(means: Tensor, viewmats: Tensor) -> tuple[int, ...]:
+    """(..., C, N) of means [..., N, 3] and viewmats [..., C, 4, 4]."""
+    return (*means.shape[:-2], viewmats.shape[-3], means.shape[-2])
+
+
+def _arrays(batch: int, *tensors: Tensor | None) -> tuple[Any, ...]:
+    """Contiguous numpy arrays, their first `batch` dimensions as one; one that is empty along N stands for None."""
     nothing = {1: (0, 0, 4), 2: (0, 0, 3), 3: (0, 0, 3, 3), 4: (0, 0)}  # quats, scales, covars, opacities
     return tuple(
-        np.empty(nothing[i], np.float32) if x is None else x.detach().contiguous().numpy()
+        np.empty(nothing[i], np.float32)
+        if x is None
+        else x.detach().reshape(math.prod(x.shape[:batch]), *x.shape[batch:]).contiguous().numpy()
         for i, x in enumerate(tensors)
     )
 
@@ -146,13 +175,13 @@ def _fake_forward(
     antialiased: bool,
     backend: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    pairs = (means.shape[0], viewmats.shape[1], means.shape[1])
+    pairs = _pairs(means, viewmats)
     return (
         means.new_empty((*pairs, 2), dtype=torch.int32),
         means.new_empty((*pairs, 2)),
         means.new_empty(pairs),
         means.new_empty((*pairs, 3)),
-        means.new_empty(pairs),
+        means.new_empty(pairs if antialiased or backend != "triton" else 0),
     )
 
 
@@ -165,9 +194,9 @@ def _gradients(
     Ks: Tensor,
     radii: Tensor,
     v_means2d: Tensor,
-    v_depths: Tensor,
+    v_depths: Tensor | None,
     v_conics: Tensor,
-    v_compensations: Tensor,
+    v_compensations: Tensor | None,
     width: int,
     height: int,
     eps2d: float,
@@ -184,12 +213,16 @@ def _gradients(
         return launch.backward(means, quats, scales, covars, viewmats, Ks, radii, grads, camera, need_cameras)
     from lanewise.splat.projection import cpu
 
+    batch = means.dim() - 2
     v_means = torch.zeros_like(means, memory_format=torch.contiguous_format)
     shapes = [None if x is None else means.new_zeros(x.shape) for x in (quats, scales, covars)]
-    v_cameras = torch.zeros(cpu.BLOCKS, *viewmats.shape[:2], 16, dtype=torch.float64, device="cpu")
+    cameras = math.prod(viewmats.shape[:-2])
+    v_cameras = torch.zeros(cpu.BLOCKS, *viewmats.shape[:-2], 16, dtype=torch.float64, device="cpu")
+    upstream = [zeros_for_none(x, radii.shape[:-1], means) if x is None else x for x in grads]
+    by_block = v_cameras.view(cpu.BLOCKS, cameras // max(viewmats.shape[-3], 1), viewmats.shape[-3], 16)
     cpu.backward(
-        *_arrays(means, quats, scales, covars), *_arrays(viewmats, Ks), width, height, eps2d, antialiased,
-        *_arrays(radii, *grads), *_arrays(v_means, *shapes), v_cameras.numpy(),
+        *_arrays(batch, means, quats, scales, covars), *_arrays(batch, viewmats, Ks), width, height, eps2d,
+        antialiased, *_arrays(batch, radii, *upstream), *_arrays(batch, v_means, *shapes), by_block.numpy(),
     )  # fmt: skip
     v_quats, v_scales, v_covars = (means.new_empty(0) if x is None else x for x in shapes)
     if not need_cameras:
@@ -216,9 +249,9 @@ def _fake_gradients(
     Ks: Tensor,
     radii: Tensor,
     v_means2d: Tensor,
-    v_depths: Tensor,
+    v_depths: Tensor | None,
     v_conics: Tensor,
-    v_compensations: Tensor,
+    v_compensations: Tensor | None,
     width: int,
     height: int,
     eps2d: float,
@@ -243,8 +276,10 @@ def _backward_by(gradients: Callable[..., tuple[Tensor, ...]]) -> Callable[..., 
     def backward(ctx: Any, _v_radii: Tensor | None, *v: Tensor | None) -> tuple:
         needs = ctx.needs_input_grad
         means, radii = ctx.saved_tensors[0], ctx.saved_tensors[-1]
-        tails = ((2,), (), (3,), ())  # of means2d, depths, conics, compensations
-        grads = [zeros_for_none(x, (*radii.shape[:-1], *tail), means) for x, tail in zip(v, tails, strict=True)]
+        v_means2d, v_depths, v_conics, v_compensations = v
+        v_means2d = zeros_for_none(v_means2d, (*radii.shape[:-1], 2), means)
+        v_conics = zeros_for_none(v_conics, (*radii.shape[:-1], 3), means)
+        grads = (v_means2d, v_depths, v_conics, v_compensations)
         out = gradients(*ctx.saved_tensors, *grads, *ctx.camera, needs[5] or needs[6])
         v_means, v_quats, v_scales, v_covars, v_viewmats, v_Ks = (x if x.numel() else None for x in out)
         return v_means, v_quats, v_scales, v_covars, None, v_viewmats, v_Ks, *[None] * 8

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from lanewise.splat._backend import Backend, resolve_backend
-from lanewise.splat.rasterize.lists import KernelLists
+from lanewise.splat.rasterize.lists import KernelLists, list_bounds
 from lanewise.splat.rasterize.op import composite
 
 
@@ -31,21 +31,24 @@ def pair_sides(
     """
     chosen = resolve_backend(backend, means2d)
     images, N = means2d.shape[:-2].numel(), means2d.shape[-2]
-    flat_conics, flat_opacities = conics.reshape(images * N, 3), opacities.reshape(images * N)
-    offsets = isect_offsets.reshape(images, *isect_offsets.shape[-2:])
-    flat_masks = None if masks is None else masks.reshape(offsets.shape)
-    no_colors = means2d.new_empty(images * N, 0)
-    lists = (tile_size, offsets, flatten_ids, flat_masks)
-    _, _, last_ids, _ = composite(
-        means2d, flat_conics, no_colors, flat_opacities, width, height, *lists, False, False, chosen
+    operands = (
+        means2d.detach().reshape(1, images, N, 2),
+        conics.detach().reshape(1, images, N, 3),
+        means2d.new_empty(1, images, N, 0),
+        opacities.detach().reshape(1, images, N),
     )
+    bounds = list_bounds(isect_offsets, flatten_ids)
+    flat_masks = None if masks is None else masks.flatten()
+    lists = (width, height, tile_size, bounds, flatten_ids, flat_masks)
+    last = composite(*operands, None, *lists, False, False, chosen)[3]
     if chosen == "triton":
         from lanewise.splat.rasterize import launch
 
-        return launch.pair_sides(means2d, flat_conics, no_colors, flat_opacities, *lists[:3], last_ids)
+        return launch.pair_sides(operands[0], operands[1], operands[3], launch.Lists(*lists), last)
     from lanewise.splat.rasterize import cpu
 
-    kernel = KernelLists(means2d, flat_conics, flat_opacities, *lists)
+    flat = (operands[1].reshape(-1, 3), operands[3].reshape(-1))
+    kernel = KernelLists(operands[0], *flat, *lists[2:], -(-width // tile_size))
     sides = flatten_ids.new_empty((flatten_ids.numel(), tile_size**2), dtype=torch.int8)
     cpu.pair_sides(
         kernel.means2d,
@@ -56,7 +59,7 @@ def pair_sides(
         kernel.flatten_ids,
         tile_size,
         kernel.tile_width,
-        last_ids.numpy(),
+        last.numpy(),
         sides.numpy(),
     )
     return sides

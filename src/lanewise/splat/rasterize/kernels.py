@@ -1,11 +1,11 @@
-"""The rasterizer in Triton: one program composites a block of pixels, Gaussian by Gaussian, front to back and back
-again.
+"""The rasterizer in Triton: one program composites a square of pixels [Y, X], Gaussian by Gaussian from the front, and
+in the backward pass four Gaussians at a time from the back.
 
-A program is written over a block of P pixels; nothing in it stands for how the hardware executes it. `pack` gathers
-what shading needs of a Gaussian into one record [12]: mean x, y; half width and height of the ellipse in which it may
-count; p, r, q of the exponent p u^2 + q dy^2 with u = dx + r dy, in units of log2 e; opacity; then up to four colour
-channels from CHANNEL on. Exponents as sums of squares do not cancel in thin Gaussians. Where a tile has several
-blocks, each skips the Gaussians of the tile's list whose box it does not meet.
+Nothing in it stands for how the hardware executes a block. `pack` gathers what shading needs of a Gaussian into one
+record [R]: mean x, y; p, r, q of the exponent p u^2 + q dy^2 with u = dx + r dy, in units of log2 e; opacity; then up
+to four colour channels from CHANNEL on. Exponents as sums of squares do not cancel in thin Gaussians.
+
+A tile's list is addressed from its own beginning, so that positions in it are 32 bits wide however long all lists are.
 """
 
 from __future__ import annotations
@@ -13,18 +13,31 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from lanewise.splat._ellipse import enlarged_ellipse
-from lanewise.splat.rasterize.lists import RECORD
+from lanewise.splat.rasterize.lists import GEOMETRY
 from lanewise.splat.rasterize.reference import ALPHA_CAP, ALPHA_THRESHOLD, TRANSMITTANCE_STOP
 
-_RECORD = tl.constexpr(RECORD)
+_COLOR = tl.constexpr(GEOMETRY)
 _CAP, _THRESHOLD, _STOP = tl.constexpr(ALPHA_CAP), tl.constexpr(ALPHA_THRESHOLD), tl.constexpr(TRANSMITTANCE_STOP)
 _MINUS_HALF_LOG2E, _TWO_LN2 = tl.constexpr(-0.7213475204444817), tl.constexpr(1.3862943611198906)
+_GROUP = tl.constexpr(4)  # Gaussians that the backward pass takes at a time
 
 
 @triton.jit
-def pack(means2d, conics, colors, opacities, records, M, D, CHANNEL, BLOCK: tl.constexpr):
-    """records [M, 12] of means2d [M, 2], conics [M, 3], colors [M, D], opacities [M]; written as whole rows."""
+def row_of(g, N, C, SHARED: tl.constexpr):
+    """Row of Gaussian g (of all images) in a tensor that holds one row an image, or SHARED by the C images of a
+    batch."""
+    row = g
+    if SHARED:
+        row = g // (N * C) * N + g % N
+    return row
+
+
+@triton.jit(do_not_specialize=["M", "N", "C", "D", "CHANNEL"])
+def pack(
+    means2d, conics, colors, opacities, records, M, N, C, D, CHANNEL,
+    R: tl.constexpr, SHARED_COLORS: tl.constexpr, SHARED_OPACITIES: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """records [M, R] of means2d [M, 2], conics [M, 3], colors [.., D], opacities [..]; written as whole rows."""
     g = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = g < M
     a, b, c = (
@@ -32,235 +45,293 @@ def pack(means2d, conics, colors, opacities, records, M, D, CHANNEL, BLOCK: tl.c
         tl.load(conics + g * 3 + 1, mask, 0.0),
         tl.load(conics + g * 3 + 2, mask, 1.0),
     )
-    opacity = tl.load(opacities + g, mask, 0.0)
-    _, _, half_x, half_y = enlarged_ellipse(a, b, c, opacity)
-    # An indefinite conic's own determinant, which `enlarged_ellipse` has replaced by 0.
-    true_det = (a.to(tl.float64) * c.to(tl.float64) - b.to(tl.float64) * b.to(tl.float64)).to(tl.float32)
+    opacity = tl.load(opacities + row_of(g, N, C, SHARED_OPACITIES), mask, 0.0)
+    # The determinant cancels in thin Gaussians: the products of two fp32 numbers are exact in fp64.
+    det = (a.to(tl.float64) * c.to(tl.float64) - b.to(tl.float64) * b.to(tl.float64)).to(tl.float32)
     column = tl.arange(0, 16)[None, :]
     row = tl.where(
         column == 0, tl.load(means2d + g * 2, mask, 0.0)[:, None], tl.load(means2d + g * 2 + 1, mask, 0.0)[:, None]
     )
-    row = tl.where(column == 2, half_x[:, None], row)
-    row = tl.where(column == 3, half_y[:, None], row)
-    row = tl.where(column == 4, (a * _MINUS_HALF_LOG2E)[:, None], row)
-    row = tl.where(column == 5, (b / a)[:, None], row)
-    row = tl.where(column == 6, (true_det / a * _MINUS_HALF_LOG2E)[:, None], row)
-    row = tl.where(column == 7, opacity[:, None], row)
-    for d in tl.static_range(4):
-        channel = tl.zeros([BLOCK], tl.int32) + (CHANNEL + d)
-        row = tl.where(column == 8 + d, tl.load(colors + g * D + channel, mask & (channel < D), 0.0)[:, None], row)
-    tl.store(records + g[:, None] * _RECORD + column, row, mask[:, None] & (column < _RECORD))
+    row = tl.where(column == 2, (a * _MINUS_HALF_LOG2E)[:, None], row)
+    row = tl.where(column == 3, (b / a)[:, None], row)
+    row = tl.where(column == 4, (det / a * _MINUS_HALF_LOG2E)[:, None], row)
+    row = tl.where(column == 5, opacity[:, None], row)
+    color = colors + row_of(g, N, C, SHARED_COLORS) * D + CHANNEL
+    for d in tl.static_range(R - _COLOR):
+        row = tl.where(column == _COLOR + d, tl.load(color + d, mask, 0.0)[:, None], row)
+    tl.store(records + g[:, None] * R + column, row, mask[:, None] & (column < R))
 
 
 @triton.jit
-def _pixels(pid, width, height, tile_width, tiles, TILE: tl.constexpr, SX: tl.constexpr, SY: tl.constexpr):
-    """The tile of all images, the block's corner, pixel coordinates [P], whether they exist, and their index over all
-    images."""
-    BX: tl.constexpr = (TILE + SX - 1) // SX
-    BY: tl.constexpr = (TILE + SY - 1) // SY
-    tile, block = pid // (BX * BY), pid % (BX * BY)
+def _square(pid, bounds, width, height, tile_width, tiles, TILE: tl.constexpr, SIDE: tl.constexpr):
+    """Of program `pid`: its tile of all images, image, where its list begins and how long it is, pixel coordinates
+    x [1, X] and y [Y, 1], which pixels exist, and their index over all images."""
+    ACROSS: tl.constexpr = (TILE + SIDE - 1) // SIDE
+    tile, block = pid // (ACROSS * ACROSS), pid % (ACROSS * ACROSS)
     image, in_image = tile // tiles, tile % tiles
-    i = tl.arange(0, SX * SY)
-    lx, ly = block % BX * SX + i % SX, block // BX * SY + i // SX
-    left, top = in_image % tile_width * TILE, in_image // tile_width * TILE
-    x, y = left + lx, top + ly
+    lx = (block % ACROSS * SIDE + tl.arange(0, SIDE))[None, :]
+    ly = (block // ACROSS * SIDE + tl.arange(0, SIDE))[:, None]
+    x, y = in_image % tile_width * TILE + lx, in_image // tile_width * TILE + ly
     exists = (x < width) & (y < height) & (lx < TILE) & (ly < TILE)
-    return (
-        tile,
-        left + block % BX * SX,
-        top + block // BX * SY,
-        x,
-        y,
-        exists,
-        (image.to(tl.int64) * height + y) * width + x,
-    )
+    start = tl.load(bounds + tile)
+    length = (tl.load(bounds + tile + 1) - start).to(tl.int32)
+    return tile, image, start, length, x, y, exists, (image.to(tl.int64) * height + y) * width + x
 
 
 @triton.jit
-def _meets(record, x0, y0, SX: tl.constexpr, SY: tl.constexpr):
-    """Whether the Gaussian's box meets the pixel centres of the block whose corner is (x0, y0)."""
-    dx, dy = tl.abs(tl.load(record) - (x0 + 0.5 * SX)), tl.abs(tl.load(record + 1) - (y0 + 0.5 * SY))
-    return (dx <= tl.load(record + 2) + 0.5 * (SX - 1)) & (dy <= tl.load(record + 3) + 0.5 * (SY - 1))
+def _shade(mx, my, p, r, q, o, px, py):
+    """u, dy, opacity times falloff before the cap, and alpha (0: not counted).
 
-
-@triton.jit
-def _shade(record, px, py):
-    """p, r, q and opacity, scalars; u, dy, opacity times falloff before the cap, and alpha (0: not counted), [P]."""
-    p, r, q, o = tl.load(record + 4), tl.load(record + 5), tl.load(record + 6), tl.load(record + 7)
-    dy = tl.load(record + 1) - py
-    # Fused by hand: forward and backward must round the decision alike, however the compiler would fuse either.
-    u = tl.fma(r, dy, tl.load(record) - px)
+    Fused by hand: forward and backward must round the decision alike, however the compiler would fuse either."""
+    dx, dy = mx - px, my - py
+    u = tl.fma(r, dy, dx)
     exponent = tl.fma(q * dy, dy, p * u * u)
     raw = o * tl.exp2(exponent)
     alpha = tl.minimum(raw, _CAP)
-    return p, r, q, o, u, dy, raw, tl.where((alpha >= _THRESHOLD) & (exponent <= 0.0), alpha, 0.0)
+    return dx, dy, u, raw, tl.where((alpha >= _THRESHOLD) & (exponent <= 0.0), alpha, 0.0)
 
 
 @triton.jit
-def _composite(k, record, px, py, T, last, a0, a1, a2, a3, C: tl.constexpr):
-    """Take one Gaussian in; T [P] turns negative where a pixel stops."""
-    _, _, _, _, _, _, _, alpha = _shade(record, px, py)
+def _composite(k, record, px, py, T, floor, last, a0, a1, a2, a3, C: tl.constexpr):
+    """Take one Gaussian in. `floor` is what the transmittance may not fall to; infinite where a pixel has stopped."""
+    p, r, q, o = tl.load(record + 2), tl.load(record + 3), tl.load(record + 4), tl.load(record + 5)
+    _, _, _, _, alpha = _shade(tl.load(record), tl.load(record + 1), p, r, q, o, px, py)
     after = T * (1.0 - alpha)
-    on = (alpha > 0.0) & (after > _STOP)
-    w = tl.where(on, alpha * T, 0.0)
-    a0 += w * tl.load(record + 8)
+    counted = alpha > 0.0
+    on = counted & (after > floor)
+    w = tl.where(on, alpha, 0.0) * T
+    if C > 0:
+        a0 += w * tl.load(record + _COLOR)
     if C > 1:
-        a1 += w * tl.load(record + 9)
+        a1 += w * tl.load(record + _COLOR + 1)
     if C > 2:
-        a2 += w * tl.load(record + 10)
+        a2 += w * tl.load(record + _COLOR + 2)
     if C > 3:
-        a3 += w * tl.load(record + 11)
-    T = tl.where(on, after, tl.where(alpha > 0.0, -tl.abs(T), T))
-    return T, tl.where(on, k, last), a0, a1, a2, a3
+        a3 += w * tl.load(record + _COLOR + 3)
+    floor = tl.where(counted & (on == 0), float("inf"), floor)
+    return tl.where(on, after, T), floor, tl.where(on, k, last), a0, a1, a2, a3
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["width", "height", "tile_width", "tiles", "D", "CHANNEL"])
 def forward(
-    records, offsets, ids, keep, out_colors, out_T, out_last,
-    n_isects, n_tiles, width, height, tile_width, tiles, D, CHANNEL,
-    TILE: tl.constexpr, SX: tl.constexpr, SY: tl.constexpr, G: tl.constexpr, C: tl.constexpr, MASKED: tl.constexpr,
+    records, bounds, ids, keep, backgrounds, out_colors, out_alphas, out_T, out_last,
+    width, height, tile_width, tiles, D, CHANNEL,
+    TILE: tl.constexpr, SIDE: tl.constexpr, LOOK: tl.constexpr, R: tl.constexpr, C: tl.constexpr,
+    MASKED: tl.constexpr, BACKGROUND: tl.constexpr,
 ):  # fmt: skip
-    """out_colors [I, H, W, D] (channels CHANNEL .. CHANNEL + C - 1), out_T [I, H, W] what is left, out_last [I, H, W]
-    position of the last pair. Between two looks at whether any pixel is left G Gaussians are composited."""
-    tile, x0, y0, x, y, exists, pixel = _pixels(tl.program_id(0), width, height, tile_width, tiles, TILE, SX, SY)
-    P: tl.constexpr = SX * SY
-    px, py = x.to(tl.float32) + 0.5, y.to(tl.float32) + 0.5
-    k, end = tl.load(offsets + tile), tl.load(offsets + tile + 1, tile + 1 < n_tiles, n_isects)
-    if MASKED:
-        end = tl.where(tl.load(keep + tile) != 0, end, k)
-    T = tl.where(exists, 1.0, -1.0)
-    a0, a1, a2, a3 = (
-        tl.zeros([P], tl.float32),
-        tl.zeros([P], tl.float32),
-        tl.zeros([P], tl.float32),
-        tl.zeros([P], tl.float32),
+    """out_colors [I, H, W, D] (channels CHANNEL .. CHANNEL + C - 1), over backgrounds [I, D]; out_alphas [I, H, W];
+    out_T [I, H, W] the transmittance left; out_last [I, H, W] position of the last pair in its tile's list, or -1.
+    LOOK Gaussians are composited between two looks at whether any pixel is left."""
+    tile, image, start, length, x, y, exists, pixel = _square(
+        tl.program_id(0), bounds, width, height, tile_width, tiles, TILE, SIDE
     )
-    last = tl.full([P], -1, tl.int32)
-    go = k < end
+    px, py = x.to(tl.float32) + 0.5, y.to(tl.float32) + 0.5
+    if MASKED:
+        length = tl.where(tl.load(keep + tile) != 0, length, 0)
+    T = tl.full([SIDE, SIDE], 1.0, tl.float32)
+    floor = tl.where(exists, _STOP, float("inf"))
+    a0 = tl.zeros([SIDE, SIDE], tl.float32)
+    a1, a2, a3 = a0, a0, a0
+    last = tl.full([SIDE, SIDE], -1, tl.int32)
+    entries = ids + start
+    k = 0
+    go = length > 0
     while go:
-        for j in tl.static_range(G):
-            # Past the end the last Gaussian stands in, and is not taken.
-            record = records + tl.load(ids + tl.minimum(k + j, end - 1)).to(tl.int64) * _RECORD
-            if TILE > SX or TILE > SY:
-                if _meets(record, x0, y0, SX, SY) & (k + j < end):
-                    T, last, a0, a1, a2, a3 = _composite(k + j, record, px, py, T, last, a0, a1, a2, a3, C)
-            else:
-                taken = tl.where(k + j < end, T, -1.0)
-                T_new, last, a0, a1, a2, a3 = _composite(k + j, record, px, py, taken, last, a0, a1, a2, a3, C)
-                T = tl.where(k + j < end, T_new, T)
-        k += G
-        go = (k < end) & (tl.max(T, 0) > 0.0)
+        for j in tl.static_range(LOOK):
+            # Past the end the last Gaussian stands in, and nothing is left of what it is composited into.
+            record = records + tl.load(entries + tl.minimum(k + j, length - 1)).to(tl.int64) * R
+            low = tl.where(k + j < length, floor, float("inf"))
+            T, low, last, a0, a1, a2, a3 = _composite(k + j, record, px, py, T, low, last, a0, a1, a2, a3, C)
+            floor = tl.where(k + j < length, low, floor)
+        k += LOOK
+        go = (k < length) & (tl.min(tl.min(floor, 0), 0) < 1.0)
+    if BACKGROUND:
+        color = backgrounds + image * D + CHANNEL
+        if C > 0:
+            a0 += T * tl.load(color)
+        if C > 1:
+            a1 += T * tl.load(color + 1)
+        if C > 2:
+            a2 += T * tl.load(color + 2)
+        if C > 3:
+            a3 += T * tl.load(color + 3)
     out = out_colors + pixel * D + CHANNEL
-    tl.store(out, a0, exists)
+    if C > 0:
+        tl.store(out, a0, exists)
     if C > 1:
         tl.store(out + 1, a1, exists)
     if C > 2:
         tl.store(out + 2, a2, exists)
     if C > 3:
         tl.store(out + 3, a3, exists)
-    tl.store(out_T + pixel, tl.abs(T), exists)
+    tl.store(out_alphas + pixel, 1.0 - T, exists)
+    tl.store(out_T + pixel, T, exists)
     tl.store(out_last + pixel, last, exists)
 
 
 @triton.jit
+def _products(x, i, neighbour, pair):
+    """Of x [Y, X, 4], along the last axis: the product of all up to and with each, and the product of all."""
+    two = x * tl.gather(x, neighbour, 2)
+    upto = tl.where((i & 1) == 1, two, x)
+    others = tl.gather(two, pair, 2)
+    return tl.where((i & 2) == 2, upto * others, upto), two * others
+
+
+@triton.jit
+def _sums(x, i, neighbour, pair):
+    """Of x [Y, X, 4], along the last axis: the sum of all before each, and the sum of all."""
+    other = tl.gather(x, neighbour, 2)
+    before = tl.where((i & 1) == 1, other, 0.0)
+    two = x + other
+    others = tl.gather(two, pair, 2)
+    return tl.where((i & 2) == 2, before + others, before), two + others
+
+
+@triton.jit(do_not_specialize=["width", "height", "tile_width", "tiles", "N", "IMAGES", "D", "COLUMNS"])
 def backward(
-    records, offsets, ids, in_T, in_last, v_colors, v_T, v_out,
-    width, height, tile_width, tiles, D, CHANNEL, COLUMNS,
-    TILE: tl.constexpr, SX: tl.constexpr, SY: tl.constexpr, C: tl.constexpr,
-    ABSGRAD: tl.constexpr, ORDERED: tl.constexpr, FIRST: tl.constexpr,
+    records, colors, bounds, ids, backgrounds, in_T, in_last, v_colors, v_alphas, v_out,
+    width, height, tile_width, tiles, N, IMAGES, D, COLUMNS,
+    TILE: tl.constexpr, SIDE: tl.constexpr, R: tl.constexpr, C: tl.constexpr, SHARED_COLORS: tl.constexpr,
+    BACKGROUND: tl.constexpr, ALPHAS: tl.constexpr, ABSGRAD: tl.constexpr, ORDERED: tl.constexpr,
 ):  # fmt: skip
-    """Adds each Gaussian's gradient of this block of pixels to v_out [M, COLUMNS], D + 6 (+ 2) columns: colours,
-    opacity, conic, mean, absolute mean. ORDERED: stores it in v_out [n_isects * blocks, COLUMNS], a row a pair and
-    block of pixels, for `sum_records`."""
+    """Adds each Gaussian's gradient of this square of pixels to v_out [M, COLUMNS], D + 6 (+ 2) columns: colours,
+    opacity, conic, mean, absolute mean. ORDERED: stores it in v_out [n_isects * squares, COLUMNS], a row a pair and
+    square of pixels, for `sum_records`. C channels are in the records; C = 0: any number D, in `colors` [.., D].
+
+    Transmittances before the Gaussians of a group are products of 1 / (1 - alpha) from the back, and what lies behind
+    each a sum over those farther back; both run over the group's axis, so that the sums over pixels, of which there
+    are many more, are taken for four Gaussians at once."""
     pid = tl.program_id(0)
-    tile, x0, y0, x, y, exists, pixel = _pixels(pid, width, height, tile_width, tiles, TILE, SX, SY)
-    px, py = x.to(tl.float32) + 0.5, y.to(tl.float32) + 0.5
+    _, image, start, _, x, y, exists, pixel = _square(pid, bounds, width, height, tile_width, tiles, TILE, SIDE)
+    px, py = (x.to(tl.float32) + 0.5)[:, :, None], (y.to(tl.float32) + 0.5)[:, :, None]
     last = tl.load(in_last + pixel, exists, -1)
-    T = tl.load(in_T + pixel, exists, 1.0)
-    v = v_colors + pixel * D + CHANNEL
-    zero = tl.zeros([SX * SY], tl.float32)
-    v0, v1, v2, v3 = tl.load(v, exists, 0.0), zero, zero, zero
+    end = tl.max(tl.max(last, 0), 0)
+    last = last[:, :, None]
+    v = v_colors + pixel * D
+    behind = tl.zeros([SIDE, SIDE], tl.float32)  # what lies behind, times its upstream gradient
+    v0 = behind
+    v1, v2, v3 = v0, v0, v0
+    if ALPHAS:
+        behind -= tl.load(v_alphas + pixel, exists, 0.0)
+    if C > 0:
+        v0 = tl.load(v, exists, 0.0)
     if C > 1:
         v1 = tl.load(v + 1, exists, 0.0)
     if C > 2:
         v2 = tl.load(v + 2, exists, 0.0)
     if C > 3:
         v3 = tl.load(v + 3, exists, 0.0)
-    behind = zero  # what lies behind, times its upstream gradient
-    if FIRST:
-        behind = T * tl.load(v_T + pixel, exists, 0.0)
-    start = tl.load(offsets + tile)
-    end = tl.max(last, 0)
-    for back in range(end - start + 1):
-        k = end - back
-        g = tl.load(ids + k).to(tl.int64)
-        record = records + g * _RECORD
-        meets = True
-        if TILE > SX or TILE > SY:
-            meets = _meets(record, x0, y0, SX, SY)
-        if meets:
-            p, r, q, o, u, dy, raw, alpha = _shade(record, px, py)
-            alpha = tl.where(k <= last, alpha, 0.0)
-            inverse = 1.0 / (1.0 - alpha)
-            T *= inverse
-            w = alpha * T
-            dot = tl.load(record + 8) * v0
+    if BACKGROUND:
+        for c in range(D):
+            behind += tl.load(backgrounds + image * D + c) * tl.load(v + c, exists, 0.0)
+    T = tl.load(in_T + pixel, exists, 1.0)
+    group: tl.constexpr = [SIDE, SIDE, _GROUP]
+    behind = tl.broadcast_to((behind * T)[:, :, None], group)
+    T = tl.broadcast_to(T[:, :, None], group)
+    v0, v1, v2, v3 = v0[:, :, None], v1[:, :, None], v2[:, :, None], v3[:, :, None]
+    order = tl.arange(0, _GROUP)
+    i = order[None, None, :]
+    neighbour, pair = tl.broadcast_to(i ^ 1, group), tl.broadcast_to(i ^ 2, group)
+    if C == 0:  # the image's part of colors, so that g, which counts over all images, addresses it
+        rows = image * 0
+        if SHARED_COLORS:
+            rows = image // IMAGES - image
+        color_of = colors + rows.to(tl.int64) * N * D
+    for back in range(0, end + 1, _GROUP):
+        k = end - back - order  # the deepest first
+        real = k >= 0
+        g = tl.load(ids + start + k, real, 0).to(tl.int64)
+        record = records + g * R
+        p, r = tl.load(record + 2, real, 0.0), tl.load(record + 3, real, 0.0)
+        q, o = tl.load(record + 4, real, 0.0), tl.load(record + 5, real, 0.0)
+        dx, dy, u, raw, alpha = _shade(
+            tl.load(record, real, 0.0)[None, None, :], tl.load(record + 1, real, 0.0)[None, None, :],
+            p[None, None, :], r[None, None, :], q[None, None, :], o[None, None, :], px, py,
+        )  # fmt: skip
+        alpha = tl.where(k[None, None, :] <= last, alpha, 0.0)
+        left = 1.0 - alpha
+        inverse = tl.rsqrt(left)
+        inverse *= inverse
+        inverse *= 2.0 - left * inverse  # one step of Newton's
+        upto, of_all = _products(inverse, i, neighbour, pair)
+        w = alpha * (T * upto)
+        T *= of_all
+        if C == 0:
+            dot = 0.0 * w
+            for c in range(D):
+                color = tl.load(color_of + g * D + c, real, 0.0)[None, None, :]
+                dot += color * tl.load(v + c, exists, 0.0)[:, :, None]
+        else:
+            dot = tl.load(record + _COLOR, real, 0.0)[None, None, :] * v0
             if C > 1:
-                dot += tl.load(record + 9) * v1
+                dot += tl.load(record + _COLOR + 1, real, 0.0)[None, None, :] * v1
             if C > 2:
-                dot += tl.load(record + 10) * v2
+                dot += tl.load(record + _COLOR + 2, real, 0.0)[None, None, :] * v2
             if C > 3:
-                dot += tl.load(record + 11) * v3
-            gain = alpha * (T * dot - behind * inverse)  # alpha dL/dalpha
-            gain = tl.where(raw <= _CAP, gain, 0.0)
-            behind += w * dot
-            gu, gy = gain * u, gain * dy
-            s, su, sy = tl.sum(gain, 0), tl.sum(gu, 0), tl.sum(gy, 0)
-            suu, suy, syy = tl.sum(gu * u, 0), tl.sum(gu * dy, 0), tl.sum(gy * dy, 0)
-            w0 = tl.sum(w * v0, 0)
-            m_u, m_y = p * su * _TWO_LN2, q * sy * _TWO_LN2  # dL/du, and dL/d(dy) at fixed u
-            if ORDERED:
-                BLOCKS: tl.constexpr = ((TILE + SX - 1) // SX) * ((TILE + SY - 1) // SY)
-                out = v_out + (k.to(tl.int64) * BLOCKS + pid % BLOCKS) * COLUMNS
-                some = k >= 0
-            else:
-                out = v_out + g * COLUMNS
-                some = (s != 0.0) | (tl.sum(w, 0) > 0.0)
-            _put(out + CHANNEL, w0, some, ORDERED, FIRST)
+                dot += tl.load(record + _COLOR + 3, real, 0.0)[None, None, :] * v3
+        seen = w * dot
+        farther, all_four = _sums(seen, i, neighbour, pair)
+        gain = seen - alpha * inverse * (behind + farther)  # alpha dL/dalpha
+        gain = tl.where(raw <= _CAP, gain, 0.0)
+        behind += all_four
+        # Sums over the pixels. A column's pixels share dx.
+        gy = gain * dy
+        s, s_y, s_yy, s_u = tl.sum(gain, 0), tl.sum(gy, 0), tl.sum(gy * dy, 0), tl.sum(gain * u, 0)  # [X, 4]
+        along = tl.reshape(dx, [SIDE, _GROUP])
+        s_xx, s_xy = tl.sum(along * along * s, 0), tl.sum(along * s_y, 0)
+        s, s_y, s_yy, s_u = tl.sum(s, 0), tl.sum(s_y, 0), tl.sum(s_yy, 0), tl.sum(s_u, 0)  # [4]
+        m_u, m_y = p * s_u * _TWO_LN2, q * s_y * _TWO_LN2  # dL/du, and dL/d(dy) at fixed u
+        if ORDERED:
+            SQUARES: tl.constexpr = ((TILE + SIDE - 1) // SIDE) * ((TILE + SIDE - 1) // SIDE)
+            out = v_out + ((start + k).to(tl.int64) * SQUARES + pid % SQUARES) * COLUMNS
+            some = real
+        else:
+            out = v_out + g * COLUMNS
+            some = real & (tl.max(tl.max(w, 0), 0) > 0.0)
+        if C == 0:
+            for c in range(D):
+                _put(out + c, _over_pixels(w * tl.load(v + c, exists, 0.0)[:, :, None]), some, ORDERED)
+        else:
+            _put(out, _over_pixels(w * v0), some, ORDERED)
             if C > 1:
-                _put(out + CHANNEL + 1, tl.sum(w * v1, 0), some, ORDERED, FIRST)
+                _put(out + 1, _over_pixels(w * v1), some, ORDERED)
             if C > 2:
-                _put(out + CHANNEL + 2, tl.sum(w * v2, 0), some, ORDERED, FIRST)
+                _put(out + 2, _over_pixels(w * v2), some, ORDERED)
             if C > 3:
-                _put(out + CHANNEL + 3, tl.sum(w * v3, 0), some, ORDERED, FIRST)
-            # dx = u - r dy: the conic's gradient from the moments of u and dy.
-            _put(out + D, s / tl.where(o > 0.0, o, 1.0), some, ORDERED, FIRST)
-            _put(out + D + 1, -0.5 * (suu - 2.0 * r * suy + r * r * syy), some, ORDERED, FIRST)
-            _put(out + D + 2, r * syy - suy, some, ORDERED, FIRST)
-            _put(out + D + 3, -0.5 * syy, some, ORDERED, FIRST)
-            _put(out + D + 4, m_u, some, ORDERED, FIRST)
-            _put(out + D + 5, m_u * r + m_y, some, ORDERED, FIRST)
-            if ABSGRAD:
-                x_u = p * gu * _TWO_LN2
-                _put(out + D + 6, tl.sum(tl.abs(x_u), 0), some, ORDERED, FIRST)
-                _put(out + D + 7, tl.sum(tl.abs(x_u * r + q * gy * _TWO_LN2), 0), some, ORDERED, FIRST)
+                _put(out + 3, _over_pixels(w * v3), some, ORDERED)
+        out += D
+        _put(out, s / tl.where(o > 0.0, o, 1.0), some, ORDERED)
+        _put(out + 1, -0.5 * s_xx, some, ORDERED)
+        _put(out + 2, -s_xy, some, ORDERED)
+        _put(out + 3, -0.5 * s_yy, some, ORDERED)
+        _put(out + 4, m_u, some, ORDERED)
+        _put(out + 5, m_u * r + m_y, some, ORDERED)
+        if ABSGRAD:
+            by_u = gain * u * p[None, None, :] * _TWO_LN2
+            by_y = by_u * r[None, None, :] + gy * q[None, None, :] * _TWO_LN2
+            _put(out + 6, _over_pixels(tl.abs(by_u)), some, ORDERED)
+            _put(out + 7, _over_pixels(tl.abs(by_y)), some, ORDERED)
 
 
 @triton.jit
-def _put(pointer, value, mask, ORDERED: tl.constexpr, FIRST: tl.constexpr):
-    """Add to a gradient that several programs share, or to a record that this program owns: the first launch finds it
-    empty."""
+def _over_pixels(x):
+    """[4] sums of x [Y, X, 4] over the pixels."""
+    return tl.sum(tl.sum(x, 0), 0)
+
+
+@triton.jit
+def _put(pointer, value, mask, ORDERED: tl.constexpr):
+    """Store in a record that this program owns, or add to a gradient that several programs share."""
     if ORDERED:
-        if not FIRST:
-            value += tl.load(pointer, mask, 0.0)
         tl.store(pointer, value, mask)
     else:
         tl.atomic_add(pointer, value, mask, sem="relaxed")
 
 
-@triton.jit
-def sum_records(records, by_gaussian, bounds, out, M, COLUMNS, BLOCKS, BLOCK: tl.constexpr):
-    """out [M, COLUMNS] = sums of the records [n_isects * BLOCKS, COLUMNS] at by_gaussian[bounds[g] .. bounds[g + 1]],
+@triton.jit(do_not_specialize=["M", "COLUMNS"])
+def sum_records(records, by_gaussian, bounds, out, M, COLUMNS, SQUARES: tl.constexpr, BLOCK: tl.constexpr):
+    """out [M, COLUMNS] = sums of the records [n_isects * SQUARES, COLUMNS] at by_gaussian[bounds[g] .. bounds[g + 1]],
     in that order."""
     g = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     column = tl.program_id(1)
@@ -269,27 +340,27 @@ def sum_records(records, by_gaussian, bounds, out, M, COLUMNS, BLOCKS, BLOCK: tl
     total = tl.zeros([BLOCK], tl.float32)
     for j in range(tl.max(end - begin, 0)):
         here = begin + j < end
-        row = tl.load(by_gaussian + begin + j, here, 0) * BLOCKS
-        for block in range(BLOCKS):
-            total += tl.load(records + (row + block) * COLUMNS + column, here, 0.0)
+        row = tl.load(by_gaussian + begin + j, here, 0) * SQUARES
+        for square in range(SQUARES):
+            total += tl.load(records + (row + square) * COLUMNS + column, here, 0.0)
     tl.store(out + g.to(tl.int64) * COLUMNS + column, total, mask)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["width", "height", "tile_width", "tiles"])
 def pair_sides(
-    records, offsets, ids, in_last, sides, width, height, tile_width, tiles,
-    TILE: tl.constexpr, SX: tl.constexpr, SY: tl.constexpr,
+    records, bounds, ids, in_last, sides, width, height, tile_width, tiles,
+    TILE: tl.constexpr, SIDE: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
     """sides [n_isects, TILE^2], zero before: 1 where `forward` counted the pair, 2 where its alpha was capped."""
-    tile, x0, y0, x, y, exists, pixel = _pixels(tl.program_id(0), width, height, tile_width, tiles, TILE, SX, SY)
+    _tile, _image, start, _length, x, y, exists, pixel = _square(
+        tl.program_id(0), bounds, width, height, tile_width, tiles, TILE, SIDE
+    )
     px, py = x.to(tl.float32) + 0.5, y.to(tl.float32) + 0.5
     local = (y % TILE) * TILE + x % TILE
     last = tl.load(in_last + pixel, exists, -1)
-    start = tl.load(offsets + tile)
-    for i in range(tl.max(last, 0) + 1 - start):
-        k = start + i
-        record = records + tl.load(ids + k).to(tl.int64) * _RECORD
-        if _meets(record, x0, y0, SX, SY):
-            _, _, _, _, _, _, raw, alpha = _shade(record, px, py)
-            side = tl.where(alpha > 0.0, tl.where(raw > _CAP, 2, 1), 0)
-            tl.store(sides + k.to(tl.int64) * TILE * TILE + local, side.to(tl.int8), exists & (k <= last))
+    for k in range(tl.max(tl.max(last, 0), 0) + 1):
+        record = records + tl.load(ids + start + k).to(tl.int64) * R
+        p, r, q, o = tl.load(record + 2), tl.load(record + 3), tl.load(record + 4), tl.load(record + 5)
+        _dx, _dy, _u, raw, alpha = _shade(tl.load(record), tl.load(record + 1), p, r, q, o, px, py)
+        side = tl.where(alpha > 0.0, tl.where(raw > _CAP, 2, 1), 0)
+        tl.store(sides + (start + k).to(tl.int64) * TILE * TILE + local, side.to(tl.int8), exists & (k <= last))

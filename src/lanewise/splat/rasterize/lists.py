@@ -8,11 +8,16 @@ from torch import Tensor
 
 from lanewise.errors import InputError
 
-RECORD = 12  # numbers that the Triton kernels keep of a Gaussian
-CHANNELS = 4  # that one of their programs composites; more are further programs over the same lists
+GEOMETRY = 6  # numbers that the Triton kernels keep of a Gaussian, before its colours
+CHANNELS = 4  # that one of their forward programs composites; more are further programs over the same lists
 
 
-def check_lists(isect_offsets: Tensor, flatten_ids: Tensor, gaussians: int) -> None:
+def list_bounds(isect_offsets: Tensor, flatten_ids: Tensor) -> Tensor:
+    """Where each tile's list begins, and where the last one ends, [tiles + 1]."""
+    return torch.cat([isect_offsets.flatten(), isect_offsets.new_full((1,), flatten_ids.numel())])
+
+
+def check_lists(bounds: Tensor, flatten_ids: Tensor, gaussians: int) -> None:
     """Raise an InputError for lists that point outside: a kernel would read somebody else's memory."""
     n_isects = flatten_ids.numel()
     if n_isects:
@@ -24,11 +29,11 @@ def check_lists(isect_offsets: Tensor, flatten_ids: Tensor, gaussians: int) -> N
                 expected=f"entries in 0..{gaussians - 1} (images * N Gaussians)",
                 fix="use the lists that bin_gaussians made from the same Gaussians",
             )
-    bounds = isect_offsets.flatten()
-    if bounds.numel() and (bounds[0] != 0 or bounds[-1] > n_isects or (bounds.diff() < 0).any()):
+    offsets = bounds[:-1]
+    if offsets.numel() and (offsets[0] != 0 or bounds[-1] > n_isects or (bounds.diff() < 0).any()):
         raise InputError(
             "isect_offsets",
-            got=f"values in {int(bounds.min())}..{int(bounds.max())}, first {int(bounds[0])}",
+            got=f"values in {int(offsets.min())}..{int(offsets.max())}, first {int(offsets[0])}",
             expected=f"values that begin at 0 and rise to at most {n_isects} (entries of flatten_ids)",
             fix="use the lists that bin_gaussians made",
         )
@@ -43,23 +48,20 @@ class KernelLists:
         conics: Tensor,
         opacities: Tensor,
         tile_size: int,
-        isect_offsets: Tensor,
+        bounds: Tensor,
         flatten_ids: Tensor,
         masks: Tensor | None,
+        tile_width: int,
     ) -> None:
         from lanewise.splat.rasterize import cpu  # numba is loaded when it is first needed
 
-        check_lists(isect_offsets, flatten_ids, conics.shape[0])
+        check_lists(bounds, flatten_ids, conics.shape[0])
         self.means2d, self.opacities, self.flatten_ids = (
             x.detach().contiguous().numpy() for x in (means2d.reshape(-1, 2), opacities, flatten_ids)
         )
-        self.offsets = torch.cat(
-            [isect_offsets.flatten().long(), isect_offsets.new_tensor([flatten_ids.numel()]).long()]
-        )
-        self.keep = (
-            torch.ones(isect_offsets.numel(), dtype=torch.bool, device="cpu") if masks is None else masks.flatten()
-        )
-        self.tile_size, self.tile_width = tile_size, isect_offsets.shape[-1]
+        self.offsets = bounds.long()
+        self.keep = torch.ones(len(bounds) - 1, dtype=torch.bool, device="cpu") if masks is None else masks.flatten()
+        self.tile_size, self.tile_width = tile_size, tile_width
         self.heights = np.empty(conics.shape[0], np.float64)
         self.squares = np.empty((conics.shape[0], 3), np.float32)
         cpu.prepare(self.flatten_ids, conics.detach().contiguous().numpy(), self.opacities, self.heights, self.squares)
