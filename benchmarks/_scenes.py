@@ -114,17 +114,15 @@ def compare(name: str, tensors: list[Tensor], width: int, height: int, repeats: 
     if failed:
         del runs["gsplat"]
         torch.cuda.empty_cache()
-    else:
-        row["picture_difference"] = _difference(name, forward)
+    difference = None if failed else _difference(name, forward)
     variants = {f"{who}_fwd": lambda r=renderer: forward(r) for who, renderer in runs.items()}
     variants |= {f"{who}_fwd_bwd": lambda r=renderer: both(r) for who, renderer in runs.items()}
     row |= milliseconds(variants, repeats)
-    if failed:
-        row["gsplat_failed"] = failed
-    else:
+    if not failed:
         row["ratio"] = row["gsplat_fwd_bwd"] / row["ours_fwd_bwd"]
         row["ratio_fwd"] = row["gsplat_fwd"] / row["ours_fwd"]
-    return row | {f"peak_{who}": peak(lambda r=renderer: both(r)) for who, renderer in runs.items()}
+    row |= {f"peak_{who}": peak(lambda r=renderer: both(r)) for who, renderer in runs.items()}
+    return row | ({"gsplat_failed": failed} if failed else {"picture_difference": difference})
 
 
 def show(row: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from _harness import RESULTS
 
 
 def table(rows: list[dict[str, Any]], columns: list[str] | None = None) -> str:
-    """Markdown of rows: three significant digits, bytes as MiB, an empty cell where a row has no value.
+    """Markdown of rows: four significant digits, bytes as MiB, an empty cell where a row has no value.
 
     Args:
         rows: as in the JSON.
@@ -31,7 +31,7 @@ def cell(column: str, value: Any) -> str:
     if column.startswith("peak"):
         return f"{value / 2**20:,.0f} MiB"
     if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value).replace("|", "\\|")
 
 

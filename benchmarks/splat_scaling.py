@@ -59,7 +59,7 @@ def main() -> int:
         spread = (MILLION / size.gaussians) ** (1 / 3)
         tensors = scene(size.gaussians, spread, size.width, size.height, channels=size.channels)
         repeats = options.repeats if size.gaussians < LARGE else -(-options.repeats // 3)
-        rows.append(size._asdict() | compare(name, tensors, size.width, size.height, repeats))
+        rows.append(compare(name, tensors, size.width, size.height, repeats) | size._asdict())
         show(rows[-1])
         del tensors
         torch.cuda.empty_cache()
