@@ -179,10 +179,10 @@ def _triton(on_gpu: bool) -> Check:
     """Triton comes with torch on Linux; without it a GPU has no kernels."""
     version = next(filter(None, map(_version, TRITON)), None)
     fix = "install the triton that your torch build names: `pip install torch` shows which"
+    if version is None and on_gpu:
+        return Check("triton", "note", "not installed", fix)
     if version is None:
-        return Check(
-            "triton", *(("note", "not installed", fix) if on_gpu else ("ok", "not installed (a GPU needs it)"))
-        )
+        return Check("triton", "ok", "not installed (only a GPU needs it)")
     if _numbers(version) < _numbers(LEAST_TRITON):
         found = f"{version}, the kernels need {LEAST_TRITON} or newer"
         return Check("triton", "broken" if on_gpu else "note", found, f"install torch 2.8 or newer, or {fix}")
