@@ -59,6 +59,14 @@ def write(name: str, rows: list[dict[str, Any]]) -> Path:
     return path
 
 
+def merge(name: str, rows: list[dict[str, Any]], key: tuple[str, ...]) -> Path:
+    """`write`, keeping the rows of an earlier run whose values under `key` are not among the new ones."""
+    path = RESULTS / f"{name}.json"
+    old = json.loads(path.read_text())["rows"] if path.exists() else []
+    kept = {tuple(row[k] for k in key): row for row in [*old, *rows]}
+    return write(name, list(kept.values()))
+
+
 def _processor() -> str:
     for line in Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []:
         if line.startswith("model name"):

@@ -1,6 +1,7 @@
 """doctor: every line names what it found, every problem names its fix, the exit code says whether work can begin."""
 
 import json
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -49,13 +50,49 @@ def test_a_missing_extra_is_a_note(monkeypatch):
         assert check.fix.startswith("pip install 'lanewise[")
 
 
-def test_no_compiler_and_no_headers_are_notes_with_a_fix(monkeypatch):
+@pytest.mark.parametrize(("gpu", "status"), [(False, "note"), (True, "broken")])
+def test_no_compiler_and_no_headers_name_the_packages_and_stop_a_gpu(gpu, status, monkeypatch):
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: gpu)
     monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
     monkeypatch.setattr(doctor.sysconfig, "get_path", lambda name: "/nowhere")
     compiler, headers = doctor._compiler()
-    assert (compiler.status, headers.status) == ("note", "note")
-    assert "gcc" in compiler.fix
-    assert "dev" in headers.fix
+    assert (compiler.status, headers.status) == (status, status)
+    assert "apt-get install gcc" in compiler.fix
+    assert f"python3.{sys.version_info[1]}-dev" in headers.fix
+    assert "/nowhere/Python.h" in headers.found.replace("\\", "/")
+
+
+def test_the_compiler_is_looked_for_as_triton_does(monkeypatch):
+    monkeypatch.delenv("CC", raising=False)
+    there = {"cc"}
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: sys.executable if name in there else None)
+    assert next(doctor._compiler()).status != "ok"  # Triton does not try `cc`
+    there.add("clang")
+    assert next(doctor._compiler()).status == "ok"
+    monkeypatch.setenv("CC", "icc")  # which Triton takes at its word
+    compiler = next(doctor._compiler())
+    assert compiler.status != "ok"
+    assert "CC=icc" in compiler.found
+    assert "unset CC" in compiler.fix
+
+
+@pytest.mark.parametrize(
+    ("installed", "on_gpu", "status"),
+    [
+        ({"triton": "3.9.0"}, True, "ok"),
+        ({"pytorch-triton-rocm": "3.4.0"}, True, "ok"),
+        ({"triton": "3.3.1"}, True, "broken"),
+        ({"triton": "3.3.1"}, False, "note"),
+        ({}, True, "note"),
+        ({}, False, "ok"),
+    ],
+)
+def test_triton_is_found_under_all_its_names_and_may_be_too_old(installed, on_gpu, status, monkeypatch):
+    monkeypatch.setattr(doctor, "_version", installed.get)
+    check = doctor._triton(on_gpu)
+    assert check.status == status
+    assert check.status == "ok" or "torch" in check.fix
 
 
 def test_little_disk_is_a_note(monkeypatch):

@@ -1,16 +1,16 @@
-import importlib.util
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from interpreter import missing
 
 HELPERS = Path(__file__).parents[1] / "helpers"
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+@pytest.mark.skipif(missing() is not None, reason=missing() or "")
 def test_the_triton_kernels_pass_the_gate_in_the_interpreter():
     """In a process of its own: the interpreter is chosen when Triton is imported, and computes on one thread."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HELPERS), *sys.path])}

@@ -167,11 +167,26 @@ def _device() -> Iterator[Check]:
         f"{single} in float32, {double} in float64",
         "a GPU has no kernels of its own in this version and is slow; --device cpu may be faster" if slow else "",
     )
-    triton = _version("triton")
-    if triton or not on_gpu:
-        yield Check("triton", "ok", triton or "not installed (only a GPU will need it)")
-    else:
-        yield Check("triton", "note", "not installed", "install the triton that your torch build names")
+    yield _triton(on_gpu)
+
+
+# Triton's names: PyPI's, and those of torch's own builds.
+TRITON = ("triton", "pytorch-triton", "pytorch-triton-rocm", "triton-rocm", "triton-windows")
+LEAST_TRITON = "3.4"
+
+
+def _triton(on_gpu: bool) -> Check:
+    """Triton comes with torch on Linux; without it a GPU has no kernels."""
+    version = next(filter(None, map(_version, TRITON)), None)
+    fix = "install the triton that your torch build names: `pip install torch` shows which"
+    if version is None and on_gpu:
+        return Check("triton", "note", "not installed", fix)
+    if version is None:
+        return Check("triton", "ok", "not installed (only a GPU needs it)")
+    if _numbers(version) < _numbers(LEAST_TRITON):
+        found = f"{version}, the kernels need {LEAST_TRITON} or newer"
+        return Check("triton", "broken" if on_gpu else "note", found, f"install torch 2.8 or newer, or {fix}")
+    return Check("triton", "ok", version)
 
 
 def _target_fields() -> dict[str, Any]:
@@ -184,20 +199,29 @@ def _target_fields() -> dict[str, Any]:
 
 
 def _compiler() -> Iterator[Check]:
-    """Triton builds a small launcher with the system's C compiler; nothing else needs one."""
-    why = "only Triton on a GPU needs one"
-    compiler = next(filter(None, (shutil.which(name) for name in (os.environ.get("CC", ""), "cc", "gcc", "clang"))), "")
+    """Triton builds a small launcher with the system's C compiler and Python's headers; nothing else needs them."""
+    import torch
+
+    missing = "broken" if torch.cuda.is_available() else "note"
+    why = "Triton needs one to launch anything on a GPU"
+    chosen = os.environ.get("CC")  # as Triton looks for it: CC, else gcc, else clang
+    compiler = next(filter(None, (shutil.which(name) for name in ([chosen] if chosen else ["gcc", "clang"]))), None)
     if compiler:
         out = subprocess.run([compiler, "--version"], capture_output=True, text=True, timeout=20, check=False).stdout
         yield Check("C compiler", "ok", out.splitlines()[0] if out else compiler)
+    elif chosen:
+        fix = "unset CC, or set it to a compiler that is there"
+        yield Check("C compiler", missing, f"CC={chosen} is not there ({why})", fix)
     else:
-        yield Check("C compiler", "note", f"none ({why})", "install gcc: `apt-get install gcc`, `dnf install gcc`")
+        fix = "install gcc: `apt-get install gcc`, `dnf install gcc`, or set CC to another compiler"
+        yield Check("C compiler", missing, f"neither gcc nor clang ({why})", fix)
     headers = Path(sysconfig.get_path("include")) / "Python.h"
     if headers.is_file():
         yield Check("Python headers", "ok", str(headers.parent))
     else:
-        fix = f"`apt-get install python{sys.version_info[0]}.{sys.version_info[1]}-dev`, `dnf install python3-devel`"
-        yield Check("Python headers", "note", f"none ({why})", fix)
+        python = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+        fix = f"`apt-get install {python}-dev`, `dnf install {python}-devel`"
+        yield Check("Python headers", missing, f"no {headers} (Triton needs it to launch anything on a GPU)", fix)
 
 
 def _numba_threads() -> Iterator[Check]:

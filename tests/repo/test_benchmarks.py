@@ -1,0 +1,115 @@
+"""What the benchmarks share, and what they say where there is no GPU. Their figures are not tests' business."""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+GPU_SCRIPTS = {
+    "splat_vs_gsplat": [],
+    "splat_scaling": [],
+    "splat_kernels": [],
+    "train_vs_gsplat": ["--data", "data"],
+    "train_large": ["--data", "data"],
+}
+
+
+@pytest.fixture
+def benchmark(monkeypatch):
+    """Imports a benchmark by its name, as when it is run."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return importlib.import_module
+
+
+@pytest.mark.parametrize("name", GPU_SCRIPTS)
+def test_without_a_gpu_nothing_runs_and_the_exit_code_says_so(name, benchmark, monkeypatch, capsys):
+    script = benchmark(name)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(sys, "argv", [name, *GPU_SCRIPTS[name]])
+    assert script.main() == 5
+    assert "no GPU" in capsys.readouterr().out
+
+
+def test_merge_replaces_the_rows_of_the_same_key_and_keeps_the_others(benchmark, monkeypatch, tmp_path):
+    harness = benchmark("_harness")
+    monkeypatch.setattr(harness, "RESULTS", tmp_path)
+    harness.merge("x", [{"part": "a", "seed": 1, "s": 1}, {"part": "a", "seed": 2, "s": 2}], ("part", "seed"))
+    path = harness.merge("x", [{"part": "a", "seed": 2, "s": 3}, {"part": "b", "seed": 2, "s": 4}], ("part", "seed"))
+    rows = json.loads(path.read_text())["rows"]
+    assert [(r["part"], r["seed"], r["s"]) for r in rows] == [("a", 1, 1), ("a", 2, 3), ("b", 2, 4)]
+
+
+def test_a_table_has_a_cell_for_every_column_of_every_row(benchmark):
+    table = benchmark("_tables").table
+    rows = [{"scene": "A", "ms": 2.31587, "peak_ours": 3 * 2**20}, {"scene": "B", "n": 1_000_000, "why": "a|b"}]
+    assert table(rows).splitlines() == [
+        "| scene | ms | peak_ours | n | why |",
+        "| --- | --- | --- | --- | --- |",
+        "| A | 2.316 | 3 MiB |  |  |",
+        "| B |  |  | 1,000,000 | a\\|b |",
+    ]
+    assert table(rows, ["ms"]).splitlines()[2:] == ["| 2.316 |", "|  |"]
+
+
+@pytest.mark.parametrize(
+    ("ms", "bytes_ms", "issue_ms", "bound"),
+    [
+        (1.0, 0.6, 0.4, "bytes"),
+        (1.0, 0.4, 0.6, "issue"),
+        (1.0, 0.1, 0.1, "waiting"),
+        (0.004, 0.0001, None, "latency"),
+        (1.0, None, None, "unknown"),
+    ],
+)
+def test_what_bounds_a_kernel_is_the_floor_that_explains_most(ms, bytes_ms, issue_ms, bound, benchmark):
+    row = {"ms": ms, "bytes_ms": bytes_ms, "issue_ms": issue_ms}
+    assert benchmark("splat_kernels").bound(row) == bound
+
+
+def test_kernels_are_told_apart_by_their_place_in_a_pass(benchmark, monkeypatch):
+    script = benchmark("splat_kernels")
+    names = ["forward", "sort", "forward"]
+    fake_profiler(script, monkeypatch, [(name, 10 * i + k) for i in range(2) for k, name in enumerate(names)])
+    times = script.kernel_times(lambda: None, 2)
+    assert times == [("forward", [0.0, 0.010]), ("sort", [0.001, 0.011]), ("forward", [0.002, 0.012])]
+
+
+@pytest.mark.parametrize("names", [["a", "b", "b", "a"], ["a", "b", "a"], []])
+def test_passes_of_different_kernels_have_no_means(names, benchmark, monkeypatch):
+    script = benchmark("splat_kernels")
+    fake_profiler(script, monkeypatch, [(name, k) for k, name in enumerate(names)])
+    with pytest.raises(SystemExit, match="not the same"):
+        script.kernel_times(lambda: None, 2)
+
+
+def fake_profiler(script, monkeypatch, kernels):
+    """Let the profiler see kernels (name, beginning), which last as many microseconds as they begin after."""
+    events = [
+        SimpleNamespace(
+            name=name,
+            device_type=script.DeviceType.CUDA,
+            time_range=SimpleNamespace(start=start, elapsed_us=lambda start=start: start),
+        )
+        for name, start in kernels
+    ]
+
+    class Profiler:
+        def __init__(self, **_):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def events(self):
+            return events[::-1]
+
+    monkeypatch.setattr(script, "profile", Profiler)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
