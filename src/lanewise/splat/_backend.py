@@ -61,14 +61,13 @@ def check_tensor(name: str, tensor: Tensor | None, shape: tuple[int | str, ...],
 
     Entries of `shape` that are strings stand for any size.
     """
-    expected = "[" + ", ".join(map(str, shape)) + "]"
-    if tensor is None or not isinstance(tensor, Tensor):
-        raise InputError(name, got=type(tensor).__name__, expected=f"a tensor {expected}")
+    if not isinstance(tensor, Tensor):
+        raise InputError(name, got=type(tensor).__name__, expected=f"a tensor {_shown(shape)}")
     matches = len(tensor.shape) == len(shape) and all(
         isinstance(want, str) or want == got for want, got in zip(shape, tensor.shape, strict=True)
     )
     if not matches:
-        raise InputError(name, got=f"shape {list(tensor.shape)}", expected=expected)
+        raise InputError(name, got=f"shape {list(tensor.shape)}", expected=_shown(shape))
     if like is None:
         if tensor.dtype not in (torch.float32, torch.float64):
             raise InputError(
@@ -81,6 +80,10 @@ def check_tensor(name: str, tensor: Tensor | None, shape: tuple[int | str, ...],
             expected=f"{like.dtype} on {like.device}, as the other tensors",
             fix=f"{name}.to({str(like.device)!r}, {like.dtype})",
         )
+
+
+def _shown(shape: tuple[int | str, ...]) -> str:
+    return "[" + ", ".join(map(str, shape)) + "]"
 
 
 def check_positive(name: str, value: object, *, largest: int = 2**24) -> None:

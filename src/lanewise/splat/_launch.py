@@ -13,14 +13,52 @@ from lanewise.errors import UnsupportedError
 
 T = TypeVar("T")
 
+_compiled: dict[tuple[Any, ...], Any] = {}
 
-def on_its_device(launch: Callable[..., T]) -> Callable[..., T]:
+
+def launch(
+    kernel: Any, grid: tuple[int, ...], *args: Any, options: dict[str, Any] | None = None, **constexprs: Any
+) -> None:
+    """kernel[grid](*args, **constexprs, **options).
+
+    Triton works out at every launch which variant the arguments need, in some 30 us of Python; a step has a dozen
+    launches. Here the variant is looked up by what makes the difference: the constants, which arguments are None, the
+    tensors' dtypes and 16-byte alignment, and how wide whole numbers are. That asks of kernels that their constants
+    come last, and that they specialize on no whole number (`do_not_specialize`).
+    """
+    key = (kernel, torch.cuda.current_device(), *constexprs.values(), *map(_kind, args)) if _on_gpu(args) else None
+    compiled = _compiled.get(key)
+    if compiled is not None:
+        compiled[(*grid, 1, 1)[:3]](*args, *constexprs.values())
+        return
+    done = kernel[grid](*args, **constexprs, **(options or {}))
+    if key is not None:
+        names = kernel.arg_names
+        assert names[len(args) :] == list(constexprs), (names, list(constexprs))
+        _compiled[key] = done.result() if hasattr(done, "result") else done
+
+
+def _on_gpu(args: tuple[Any, ...]) -> bool:
+    return next(x for x in args if isinstance(x, Tensor)).is_cuda  # else Triton's interpreter
+
+
+def _kind(x: Any) -> Any:
+    if isinstance(x, Tensor):
+        return x.dtype, x.data_ptr() % 16 == 0
+    if isinstance(x, int):
+        return -(2**31) <= x < 2**31
+    return type(x)
+
+
+def on_its_device(function: Callable[..., T]) -> Callable[..., T]:
     """Run a launch function with the GPU of its first tensor as the current one, which is where Triton launches."""
 
-    @functools.wraps(launch)
+    @functools.wraps(function)
     def run(first: Tensor, *args: Any, **kwargs: Any) -> T:
+        if not first.is_cuda or first.device.index == torch.cuda.current_device():
+            return function(first, *args, **kwargs)
         with torch.cuda.device_of(first):
-            return launch(first, *args, **kwargs)
+            return function(first, *args, **kwargs)
 
     return run
 

@@ -164,22 +164,9 @@ def rasterization(
 
     seen = _seen_colors(colors, sh_degree, means, viewmats, radii, chosen)  # [..., C or 1, N, D]
     channels, backgrounds = _channels(seen, depths, backgrounds, render_mode)
-    lists = lists_of(
-        means2d.detach().view(B, C, N, 2),
-        radii.view(B, C, N, 2),
-        depths.detach().view(B, C, N),
-        conics.detach().view(B, C, N, 3),
-        shaded_opacities.detach().reshape(B, shaded_opacities.shape[-2], N),
-        tile_size,
-        width,
-        height,
-        chosen,
-        capacity,
-    )
-    tiles = lists.isect_offsets.shape[-2:]
-    isect_offsets = lists.isect_offsets.view(*batch, C, *tiles)
+    lists = lists_of(means2d, radii, depths, conics, shaded_opacities, tile_size, width, height, chosen, capacity)
     if tile_masks is not None:
-        check_masks("tile_masks", tile_masks, (*batch, C, *tiles))
+        check_masks("tile_masks", tile_masks, lists.isect_offsets.shape)
     if chosen == "reference":
         rendered, alphas = rasterize_to_pixels(
             means2d,
@@ -189,7 +176,7 @@ def rasterization(
             width,
             height,
             lists.tile_size,
-            isect_offsets,
+            lists.isect_offsets,
             lists.flatten_ids,
             backgrounds,
             tile_masks,
@@ -218,7 +205,7 @@ def rasterization(
         expected = rendered[..., -1:] / alphas.clamp(min=1e-10)
         rendered = torch.cat([rendered[..., :-1], expected], -1)
     meta = Meta(
-        lists._replace(isect_offsets=isect_offsets),
+        lists,
         {
             "batch_ids": None,
             "camera_ids": None,
@@ -228,11 +215,11 @@ def rasterization(
             "depths": depths,
             "conics": conics,
             "opacities": shaded_opacities.expand(*batch, C, N),
-            "tile_width": tiles[1],
-            "tile_height": tiles[0],
-            "tiles_per_gauss": lists.tiles_per_gauss.view(*batch, C, N),
+            "tile_width": lists.isect_offsets.shape[-1],
+            "tile_height": lists.isect_offsets.shape[-2],
+            "tiles_per_gauss": lists.tiles_per_gauss,
             "flatten_ids": lists.flatten_ids,
-            "isect_offsets": isect_offsets,
+            "isect_offsets": lists.isect_offsets,
             "width": width,
             "height": height,
             "tile_size": lists.tile_size,
@@ -260,7 +247,7 @@ def _lengths(lists: TileLists, capacity: tuple[int, int]) -> dict[str, Tensor]:
     if lists.lengths is None:  # made by a backend that always makes them as long as they have to be
         n = torch.tensor(lists.flatten_ids.numel())
         return {"n_isects": n, "n_coarse": n, "overflow": torch.tensor(False)}
-    n_isects, n_coarse = lists.lengths[0], lists.lengths[1]
+    n_isects, n_coarse = lists.lengths.sum(1).unbind()
     overflow = (n_isects > capacity[0]) | (n_coarse > capacity[1])
     return {"n_isects": n_isects, "n_coarse": n_coarse, "overflow": overflow}
 

@@ -14,16 +14,16 @@ import triton.language as tl
 
 from lanewise.splat._ellipse import enlarged_ellipse
 from lanewise.splat.binning.reference import EVERYWHERE
-from lanewise.splat.rasterize.kernels import row_of
+from lanewise.splat.rasterize.kernels import gaussians_of
 
 _EVERYWHERE = tl.constexpr(EVERYWHERE)
 _SLACK = tl.constexpr(2e-3)  # pixels: what fp32 rounds in coordinates of some thousand
 
 
 @triton.jit
-def _load_ellipse(radii, means2d, conics, opacities, g, N, C, inside, SHARED: tl.constexpr):
-    """Whether Gaussians g [n] are drawn, and their mean, conic, determinant (0: degenerate), enlarged threshold and
-    half size."""
+def _load_ellipse(radii, means2d, conics, opacities, g, row, inside):
+    """Whether Gaussians g [n], whose opacities are in rows `row`, are drawn, and their mean, conic, determinant (0:
+    degenerate), enlarged threshold and half size."""
     seen = inside & (tl.load(radii + g * 2, inside, 0) > 0) & (tl.load(radii + g * 2 + 1, inside, 0) > 0)
     mx, my = tl.load(means2d + g * 2, seen, 0.0), tl.load(means2d + g * 2 + 1, seen, 0.0)
     a, b, c = (
@@ -31,47 +31,53 @@ def _load_ellipse(radii, means2d, conics, opacities, g, N, C, inside, SHARED: tl
         tl.load(conics + g * 3 + 1, seen, 0.0),
         tl.load(conics + g * 3 + 2, seen, 1.0),
     )
-    opacity = tl.load(opacities + row_of(g, N, C, SHARED), seen, 1.0)
-    det, t, half_x, half_y = enlarged_ellipse(a, b, c, opacity)
+    det, t, half_x, half_y = enlarged_ellipse(a, b, c, tl.load(opacities + row, seen, 1.0))
     return seen, mx, my, a, b, c, det, t, half_x, half_y + _SLACK
 
 
 @triton.jit
 def _rows(my, half_y, seen, tile_height, TILE: tl.constexpr):
     """First row of tiles that the ellipse reaches, and how many."""
-    first = tl.maximum(tl.ceil((my - half_y - (TILE - 0.5)) / TILE), 0.0)
-    last = tl.minimum(tl.floor((my + half_y - 0.5) / TILE), tile_height - 1.0)
+    first = tl.maximum(tl.ceil((my - half_y - (TILE - 0.5)) * (1.0 / TILE)), 0.0)
+    last = tl.minimum(tl.floor((my + half_y - 0.5) * (1.0 / TILE)), tile_height - 1.0)
     count = tl.where(seen, tl.maximum(last - first + 1.0, 0.0), 0.0)
     return tl.minimum(first, tile_height * 1.0).to(tl.int32), count.to(tl.int32)
 
 
 @triton.jit
-def _columns(row, mx, my, a, b, c, det, t, half_x, half_y, tile_width, TILE: tl.constexpr):
+def _edges(a, b, c, det, t, half_x):
+    """What `_columns` needs of an ellipse: y of its rightmost point, and slope, square and fall of its right edge
+    slope y + sqrt(square - fall y^2)."""
+    inverse = 1.0 / a
+    return -b / c * half_x, -b * inverse, 2.0 * t * inverse, det * inverse * inverse
+
+
+@triton.jit
+def _columns(row, mx, my, half_y, y_right, slope, square, fall, tile_width, TILE: tl.constexpr):
     """First column of tiles that the ellipse reaches in a row of tiles, and how many."""
     top = row.to(tl.float32) * TILE + 0.5 - my
     low = tl.maximum(top, -half_y)
     high = tl.maximum(low, tl.minimum(top + (TILE - 1.0), half_y))
-    y_right = -b / c * half_x
     y = tl.minimum(tl.maximum(y_right, low), high)
-    right = (-b * y + tl.sqrt(tl.maximum(2.0 * t * a - det * y * y, 0.0))) / a
+    right = slope * y + tl.sqrt(tl.maximum(square - fall * y * y, 0.0))
     y = tl.minimum(tl.maximum(-y_right, low), high)
-    left = (-b * y - tl.sqrt(tl.maximum(2.0 * t * a - det * y * y, 0.0))) / a
-    right, left = tl.where(det > 0.0, right, _EVERYWHERE), tl.where(det > 0.0, left, -_EVERYWHERE)
-    first = tl.maximum(tl.ceil((mx + left - (TILE - 0.5 + _SLACK)) / TILE), 0.0)
-    last = tl.minimum(tl.floor((mx + right - (0.5 - _SLACK)) / TILE), tile_width - 1.0)
+    left = slope * y - tl.sqrt(tl.maximum(square - fall * y * y, 0.0))
+    right, left = tl.where(fall > 0.0, right, _EVERYWHERE), tl.where(fall > 0.0, left, -_EVERYWHERE)
+    first = tl.maximum(tl.ceil((mx + left - (TILE - 0.5 + _SLACK)) * (1.0 / TILE)), 0.0)
+    last = tl.minimum(tl.floor((mx + right - (0.5 - _SLACK)) * (1.0 / TILE)), tile_width - 1.0)
     count = tl.maximum(last - first + 1.0, 0.0)
     return tl.minimum(first, tile_width * 1.0).to(tl.int32), count.to(tl.int32)
 
 
 @triton.jit
 def _coarse_row(
-    row, first_row, n_rows, mx, my, a, b, c, det, t, half_x, half_y, tile_width, TILE: tl.constexpr
+    row, first_row, n_rows, mx, my, half_y, y_right, slope, square, fall, tile_width, TILE: tl.constexpr
 ):  # fmt: skip
     """In a row of coarse tiles, first column of tiles that the ellipse reaches and how many, in its upper and in its
     lower row of tiles; first coarse column and how many."""
     up, down = row * 2, row * 2 + 1
-    first_up, n_up = _columns(up, mx, my, a, b, c, det, t, half_x, half_y, tile_width, TILE)
-    first_down, n_down = _columns(down, mx, my, a, b, c, det, t, half_x, half_y, tile_width, TILE)
+    first_up, n_up = _columns(up, mx, my, half_y, y_right, slope, square, fall, tile_width, TILE)
+    first_down, n_down = _columns(down, mx, my, half_y, y_right, slope, square, fall, tile_width, TILE)
     n_up = tl.where((up >= first_row) & (up < first_row + n_rows), n_up, 0)
     n_down = tl.where((down >= first_row) & (down < first_row + n_rows), n_down, 0)
     first = tl.minimum(tl.where(n_up > 0, first_up, tile_width), tl.where(n_down > 0, first_down, tile_width))
@@ -87,57 +93,59 @@ def _coarse_rows(first_row, n_rows):
     return first, tl.where(n_rows > 0, (first_row + n_rows - 1) // 2 - first + 1, 0)
 
 
-@triton.jit(do_not_specialize=["M", "N", "C", "tile_width", "tile_height"])
+@triton.jit(do_not_specialize=["N", "C", "tile_width", "tile_height"])
 def count(
     radii, means2d, conics, opacities, tiles_per_gauss, coarse_per_gauss, totals,
-    M, N, C, tile_width, tile_height, TILE: tl.constexpr, SHARED: tl.constexpr, BLOCK: tl.constexpr,
+    N, C, tile_width, tile_height,
+    TILE: tl.constexpr, SHARED: tl.constexpr, BLOCK: tl.constexpr, SLOTS: tl.constexpr,
 ):  # fmt: skip
-    """tiles_per_gauss and coarse_per_gauss [M] int32, and their sums added to totals [2] int64."""
-    g = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = g < M
-    seen, mx, my, a, b, c, det, t, half_x, half_y = _load_ellipse(
-        radii, means2d, conics, opacities, g, N, C, inside, SHARED
-    )
+    """tiles_per_gauss [M] int32 and coarse_per_gauss [M] int64; their sums are added to totals [2, SLOTS] int64, in many
+    places so that programs do not queue up for one."""
+    image, n, inside = gaussians_of(tl.program_id(0), N, BLOCK)
+    g, row = image * N + n, (image // C if SHARED else image) * N + n
+    seen, mx, my, a, b, c, det, t, half_x, half_y = _load_ellipse(radii, means2d, conics, opacities, g, row, inside)
     first_row, n_rows = _rows(my, half_y, seen, tile_height, TILE)
-    first, n = _coarse_rows(first_row, n_rows)
+    y_right, slope, square, fall = _edges(a, b, c, det, t, half_x)
+    first, rows = _coarse_rows(first_row, n_rows)
     fine, coarse = tl.zeros([BLOCK], tl.int32), tl.zeros([BLOCK], tl.int32)
-    for j in range(tl.max(n, 0)):
+    for j in range(tl.max(rows, 0)):
         _, up, _, down, _, columns = _coarse_row(
-            first + j, first_row, n_rows, mx, my, a, b, c, det, t, half_x, half_y, tile_width, TILE
+            first + j, first_row, n_rows, mx, my, half_y, y_right, slope, square, fall, tile_width, TILE
         )
-        fine += tl.where(j < n, up + down, 0)
-        coarse += tl.where(j < n, columns, 0)
+        fine += tl.where(j < rows, up + down, 0)
+        coarse += tl.where(j < rows, columns, 0)
     tl.store(tiles_per_gauss + g, fine, inside)
-    tl.store(coarse_per_gauss + g, coarse, inside)
+    tl.store(coarse_per_gauss + g, coarse.to(tl.int64), inside)
+    totals += tl.program_id(0) % SLOTS
     tl.atomic_add(totals, tl.sum(fine.to(tl.int64), 0), sem="relaxed")
-    tl.atomic_add(totals + 1, tl.sum(coarse.to(tl.int64), 0), sem="relaxed")
+    tl.atomic_add(totals + SLOTS, tl.sum(coarse.to(tl.int64), 0), sem="relaxed")
 
 
-@triton.jit(do_not_specialize=["M", "N", "C", "tile_width", "tile_height", "coarse_width", "coarse_tiles", "capacity"])
+@triton.jit(do_not_specialize=["N", "C", "tile_width", "tile_height", "coarse_width", "coarse_tiles", "capacity"])
 def emit(
     order, ends, radii, means2d, conics, opacities, keys, pairs,
-    M, N, C, tile_width, tile_height, coarse_width, coarse_tiles, capacity,
+    N, C, tile_width, tile_height, coarse_width, coarse_tiles, capacity,
     TILE: tl.constexpr, SHARED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """keys (coarse tile of all images) and pairs (Gaussian of all images * 16 + which of the four tiles it reaches)
-    [capacity], for the Gaussians `order` [M] in that order; ends [M] int64 are the sums of their counts, themselves
-    included. What does not fit is left out."""
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = i < M
+    [capacity], for the Gaussians of every image in its order [I, N]; ends [I * N] int64 are the sums of their counts
+    in that order, themselves included. What does not fit is left out."""
+    image, n, inside = gaussians_of(tl.program_id(0), N, BLOCK)
+    i = image * N + n
     position = tl.load(ends + i - 1, inside & (i > 0), 0)
     inside &= tl.load(ends + i, inside, 0) > position
-    g = tl.load(order + i, inside, 0).to(tl.int64)
-    seen, mx, my, a, b, c, det, t, half_x, half_y = _load_ellipse(
-        radii, means2d, conics, opacities, g, N, C, inside, SHARED
-    )
+    n = tl.load(order + i, inside, 0)
+    g, row = image * N + n, (image // C if SHARED else image) * N + n
+    seen, mx, my, a, b, c, det, t, half_x, half_y = _load_ellipse(radii, means2d, conics, opacities, g, row, inside)
     first_row, n_rows = _rows(my, half_y, seen, tile_height, TILE)
-    first, n = _coarse_rows(first_row, n_rows)
-    image_tile = (g // N).to(tl.int32) * coarse_tiles
-    for j in range(tl.max(n, 0)):
+    y_right, slope, square, fall = _edges(a, b, c, det, t, half_x)
+    first, rows = _coarse_rows(first_row, n_rows)
+    image_tile = image.to(tl.int32) * coarse_tiles
+    for j in range(tl.max(rows, 0)):
         first_up, n_up, first_down, n_down, coarse, columns = _coarse_row(
-            first + j, first_row, n_rows, mx, my, a, b, c, det, t, half_x, half_y, tile_width, TILE
+            first + j, first_row, n_rows, mx, my, half_y, y_right, slope, square, fall, tile_width, TILE
         )
-        columns = tl.where(j < n, columns, 0)
+        columns = tl.where(j < rows, columns, 0)
         key = image_tile + (first + j) * coarse_width + coarse
         for q in range(tl.max(columns, 0)):
             left = (coarse + q) * 2
@@ -173,8 +181,8 @@ def divide_count(
     by_tile, pairs, coarse_bounds, sorted_pairs, counts, coarse_width, coarse_tiles, tile_width, tile_height,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """counts [tiles] of every tile's list, and the pairs in the order of the coarse lists: sorted_pairs[i] =
-    pairs[by_tile[i]]."""
+    """counts [tiles + 1] of every tile's list behind a zero, and the pairs in the order of the coarse lists:
+    sorted_pairs[i] = pairs[by_tile[i]]."""
     pid = tl.program_id(0)
     begin, end = tl.load(coarse_bounds + pid), tl.load(coarse_bounds + pid + 1)
     n0 = tl.zeros([BLOCK], tl.int32)
@@ -190,6 +198,8 @@ def divide_count(
         n2 += (reached >> 2) & 1
         n3 += (reached >> 3) & 1
     tile, second_column, second_row = _coarse_tile(pid, coarse_width, coarse_tiles, tile_width, tile_height)
+    tl.store(counts, 0, pid == 0)
+    counts += 1
     tl.store(counts + tile, tl.sum(n0, 0))
     tl.store(counts + tile + 1, tl.sum(n1, 0), second_column)
     tl.store(counts + tile + tile_width, tl.sum(n2, 0), second_row)

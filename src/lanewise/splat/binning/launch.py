@@ -5,23 +5,29 @@
 
 from __future__ import annotations
 
+import functools
+import threading
+
 import torch
 from torch import Tensor
 
 from lanewise.errors import UnsupportedError
-from lanewise.splat._launch import check_window, contiguous, on_its_device
+from lanewise.splat._launch import check_window, contiguous, launch, on_its_device
 from lanewise.splat.binning import kernels
 from lanewise.splat.binning.reference import TileLists
 
 TILE_SIZE = 8  # on a GPU: the shortest lists, and squares of pixels that the rasterizer's blocks fill
 BLOCK = 32  # Gaussians a program: its loops run as long as the largest of them needs
 DIVIDE_BLOCK = 128
-ALIKE = {"enable_fp_fusion": False}  # count and emit are two programs that must round alike
+SLOTS = 64  # places that the lengths of the lists are summed in
+ONE_WARP = {"num_warps": 1}
+ALIKE = {**ONE_WARP, "enable_fp_fusion": False}  # count and emit are two programs that must round alike
 LONGEST_SORT = 2**31 - 1  # what torch sorts
 WIDE = 2**31 - 2**10  # list positions from here on are 64 bits wide
 
 
 @on_its_device
+@torch.no_grad()
 def tile_lists(
     means2d: Tensor,
     radii: Tensor,
@@ -34,38 +40,37 @@ def tile_lists(
     capacity: tuple[int, int] | None = None,
     wide: int = WIDE,
 ) -> TileLists:
-    """The lists of means2d and radii [B, C, N, 2], depths [B, C, N], conics [B, C, N, 3] and opacities [B, C or 1, N].
+    """The lists of means2d and radii [..., C, N, 2], depths [..., C, N], conics [..., C, N, 3] and opacities [..., C or
+    1, N].
 
     Without `capacity` the host waits once for the GPU, to learn how long the lists are. With it (entries of the lists,
     and of the coarse lists) nothing waits, and `lengths` tells later whether all fitted. Lists of `wide` entries or
     more have 64-bit bounds.
     """
-    B, C, N = depths.shape
-    images, M = B * C, depths.numel()
+    (C, N), M = depths.shape[-2:], depths.numel()
+    images = depths.shape[:-1].numel()
     gaussians = contiguous(radii, means2d, conics, opacities)
     check_window(*gaussians)
     tile_height, tile_width = -(-height // tile_size), -(-width // tile_size)
     coarse_width, coarse_tiles = -(-tile_width // 2), -(-tile_width // 2) * -(-tile_height // 2)
     tiles = images * tile_height * tile_width
-    shared = opacities.shape[1] != C
-    sizes = {"TILE": tile_size, "SHARED": shared, "BLOCK": BLOCK, "num_warps": 1, **ALIKE}
-    lengths = means2d.new_zeros(2, dtype=torch.int64)
+    shared = opacities.shape[-2] != C
+    lengths = means2d.new_zeros(2, SLOTS, dtype=torch.int64)
     tiles_per_gauss = torch.empty_like(depths, dtype=torch.int32, memory_format=torch.contiguous_format)
+    grid = (*depths.shape[:-1], tile_height, tile_width)
     if M == 0:
         bounds, empty = lengths.new_zeros(tiles + 1, dtype=torch.int32), lengths.new_empty(0, dtype=torch.int32)
-        return _lists(tiles_per_gauss, empty, bounds, (*depths.shape[:2], tile_height, tile_width), tile_size, lengths)
-    coarse_per_gauss = torch.empty_like(tiles_per_gauss)
-    programs = (-(-M // BLOCK),)
-    kernels.count[programs](
-        *gaussians, tiles_per_gauss, coarse_per_gauss, lengths, M, N, C, tile_width, tile_height, **sizes
-    )
+        return TileLists(tiles_per_gauss, empty, bounds[:-1].view(grid), tile_size, bounds, lengths)
+    coarse_per_gauss = torch.empty_like(tiles_per_gauss, dtype=torch.int64)
+    programs = (images * -(-N // BLOCK),)
+    launch(
+        kernels.count, programs, *gaussians, tiles_per_gauss, coarse_per_gauss, lengths,
+        N, C, tile_width, tile_height, TILE=tile_size, SHARED=shared, BLOCK=BLOCK, SLOTS=SLOTS, options=ALIKE,
+    )  # fmt: skip
     later = None if capacity else _Later(lengths)
     order = depths.view(images, N).sort(dim=-1, stable=True).indices
-    if images > 1:
-        order += torch.arange(images, device=depths.device)[:, None] * N
-    order = order.view(M)
-    ends = coarse_per_gauss.view(M)[order].cumsum(0, dtype=torch.int64)
-    n_isects, n_coarse = later.values() if later else capacity
+    ends = coarse_per_gauss.view(images, N).gather(1, order).view(M).cumsum(0)
+    n_isects, n_coarse = map(sum, later.values()) if later else capacity
     if n_coarse > LONGEST_SORT:
         raise UnsupportedError(
             f"{n_coarse} pairs of a Gaussian and a tile of {2 * tile_size} pixels",
@@ -77,52 +82,67 @@ def tile_lists(
     if capacity:
         keys.fill_(images * coarse_tiles)  # behind all tiles
     pairs = torch.empty(n_coarse, dtype=torch.int32 if M < 2**27 else torch.int64, device=depths.device)
-    kernels.emit[programs](
-        order, ends, *gaussians, keys, pairs,
-        M, N, C, tile_width, tile_height, coarse_width, coarse_tiles, n_coarse, **sizes,
+    launch(
+        kernels.emit, programs, order, ends, *gaussians, keys, pairs,
+        N, C, tile_width, tile_height, coarse_width, coarse_tiles, n_coarse,
+        TILE=tile_size, SHARED=shared, BLOCK=BLOCK, options=ALIKE,
     )  # fmt: skip
     del order, ends, coarse_per_gauss
     keys, by_tile = keys.sort(stable=True)
-    numbers = torch.arange(images * coarse_tiles + 1, dtype=keys.dtype, device=keys.device)
-    coarse_bounds = torch.searchsorted(keys, numbers, out_int32=True)
-    del keys
-    counts = torch.zeros(tiles + 1, dtype=torch.int32, device=depths.device)  # the first one stays 0
-    sorted_pairs, grid = torch.empty_like(pairs), (coarse_width, coarse_tiles, tile_width, tile_height)
-    kernels.divide_count[(images * coarse_tiles,)](
-        by_tile, pairs, coarse_bounds, sorted_pairs, counts[1:], *grid, BLOCK=DIVIDE_BLOCK, num_warps=1
+    coarse_bounds = torch.searchsorted(
+        keys, _numbers(images * coarse_tiles + 1, keys.dtype, keys.device), out_int32=True
     )
+    del keys
+    counts = torch.empty(tiles + 1, dtype=torch.int32, device=depths.device)
+    sorted_pairs, sizes = torch.empty_like(pairs), (coarse_width, coarse_tiles, tile_width, tile_height)
+    launch(
+        kernels.divide_count, (images * coarse_tiles,),
+        by_tile, pairs, coarse_bounds, sorted_pairs, counts, *sizes, BLOCK=DIVIDE_BLOCK, options=ONE_WARP,
+    )  # fmt: skip
     del by_tile, pairs
     longest = n_isects if later else 4 * n_coarse  # what the sums may come to
     bounds = counts.cumsum(0, dtype=torch.int32 if longest < wide else torch.int64)
     if capacity:
         bounds.clamp_(max=n_isects)
     ids = torch.empty(n_isects, dtype=torch.int32, device=depths.device)
-    kernels.divide[(images * coarse_tiles,)](
-        sorted_pairs, coarse_bounds, bounds, ids, *grid, n_isects, BLOCK=DIVIDE_BLOCK, num_warps=1
-    )
-    return _lists(tiles_per_gauss, ids, bounds, (*depths.shape[:2], tile_height, tile_width), tile_size, lengths)
-
-
-def _lists(
-    tiles_per_gauss: Tensor, ids: Tensor, bounds: Tensor, grid: tuple[int, ...], tile_size: int, lengths: Tensor
-) -> TileLists:
+    launch(
+        kernels.divide, (images * coarse_tiles,),
+        sorted_pairs, coarse_bounds, bounds, ids, *sizes, n_isects, BLOCK=DIVIDE_BLOCK, options=ONE_WARP,
+    )  # fmt: skip
     return TileLists(tiles_per_gauss, ids, bounds[:-1].view(grid), tile_size, bounds, lengths)
 
 
+@functools.lru_cache(maxsize=16)
+def _numbers(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """0 .. count - 1; the same for all pictures of a size."""
+    return torch.arange(count, dtype=dtype, device=device)
+
+
+class _Mailbox(threading.local):
+    """Pinned memory and an event, which each thread uses again and again."""
+
+    def __init__(self) -> None:
+        self.numbers = torch.empty(2, SLOTS, dtype=torch.int64, pin_memory=True)
+        self.event = torch.cuda.Event()
+
+
+@functools.cache
+def _mailbox(device: torch.device) -> _Mailbox:
+    return _Mailbox()
+
+
 class _Later:
-    """Numbers on their way from the GPU: the host waits for them, and not for what is queued behind them."""
+    """Numbers [2, SLOTS] on their way from the GPU: the host waits for them, and not for what is queued behind them."""
 
     def __init__(self, numbers: Tensor) -> None:
-        self.event = None
+        self.numbers, self.event = numbers, None
         if numbers.is_cuda:
-            self.numbers = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
+            mailbox = _mailbox(numbers.device)
+            self.numbers, self.event = mailbox.numbers, mailbox.event
             self.numbers.copy_(numbers, non_blocking=True)
-            self.event = torch.cuda.Event()
             self.event.record()
-        else:
-            self.numbers = numbers
 
-    def values(self) -> list[int]:
+    def values(self) -> list[list[int]]:
         if self.event is not None:
             self.event.synchronize()
         return self.numbers.tolist()

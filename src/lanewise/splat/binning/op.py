@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import torch
@@ -73,7 +74,7 @@ def bin_gaussians(
     )
     return lists._replace(
         tiles_per_gauss=lists.tiles_per_gauss.view(depths.shape),
-        isect_offsets=lists.isect_offsets.view(*leading, *lists.isect_offsets.shape[2:]),
+        isect_offsets=lists.isect_offsets.view(*leading, *lists.isect_offsets.shape[-2:]),
     )
 
 
@@ -89,20 +90,28 @@ def lists_of(
     backend: Literal["reference", "cpu", "triton"],
     capacity: tuple[int, int] | None = None,
 ) -> TileLists:
-    """`bin_gaussians` with arguments that have been checked and need no gradient: means2d and radii [B, C, N, 2],
-    depths [B, C, N], conics [B, C, N, 3], opacities [B, C or 1, N]; capacity as of `launch.tile_lists`."""
+    """`bin_gaussians` with arguments that have been checked: means2d and radii [..., C, N, 2], depths [..., C, N],
+    conics [..., C, N, 3], opacities [..., C or 1, N]; capacity as of `launch.tile_lists`."""
     if backend == "triton" and not torch.compiler.is_compiling():
         from lanewise.splat.binning import launch
 
         tile_size = tile_size or launch.TILE_SIZE
         return launch.tile_lists(means2d, radii, depths, conics, opacities, tile_size, width, height, capacity)
     tile_size = tile_size or DEFAULT_TILE_SIZE
-    B, C, N = depths.shape
-    gaussians = (means2d.flatten(0, 1), radii.flatten(0, 1), depths.flatten(0, 1), conics.flatten(0, 1))
-    opacities = opacities.expand(B, C, N).reshape(B * C, N)
+    *leading, N = depths.shape
+    images = math.prod(leading)
+    means2d, conics, depths = means2d.detach(), conics.detach(), depths.detach()
+    opacities = opacities.detach().expand(depths.shape).reshape(images, N)
+    gaussians = (
+        means2d.reshape(images, N, 2),
+        radii.reshape(images, N, 2),
+        depths.reshape(images, N),
+        conics.reshape(images, N, 3),
+    )
     make = _lists if backend == "reference" else _custom if torch.compiler.is_compiling() else _forward
     tiles_per_gauss, flatten_ids, offsets = make(*gaussians, opacities, tile_size, width, height, backend)
-    return TileLists(tiles_per_gauss.view(B, C, N), flatten_ids, offsets.view(B, C, *offsets.shape[1:]), tile_size)
+    offsets = offsets.view(*leading, *offsets.shape[1:])
+    return TileLists(tiles_per_gauss.view(*leading, N), flatten_ids, offsets, tile_size)
 
 
 def _lists(

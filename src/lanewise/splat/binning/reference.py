@@ -26,8 +26,8 @@ class TileLists(NamedTuple):
 
     tiles_per_gauss [I, N] int32; flatten_ids [n_isects] int32 = image * N + Gaussian, by tile and then by depth;
     isect_offsets [I, tile_height, tile_width] int32 (int64 where lists are longer), where each tile's list begins;
-    tile_size in pixels; from Triton also bounds [tiles + 1], the offsets with the end of the last list, and lengths [2]
-    int64, how many entries the lists need, and how many the coarse lists that they are made from.
+    tile_size in pixels; from Triton also bounds [tiles + 1], the offsets with the end of the last list, and lengths
+    [2, n] int64, whose sums are how many entries the lists need, and the coarse lists that they are made from.
     """
 
     tiles_per_gauss: Tensor

@@ -114,14 +114,14 @@ def _covariance2d(X, Y, M, eps2d, COVARS: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["N", "C", "width", "height"])
-def forward(
+def project(
     means, quats, scales, covars, opacities, viewmats, Ks,
-    radii, means2d, depths, conics, compensations,
+    radii, means2d, depths, conics, compensations, seen,
     N, C, width, height, near, far, radius_clip, eps2d,
     COVARS: tl.constexpr, OPACITIES: tl.constexpr, ANTIALIASED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """radii [B, C, N, 2] int32, means2d [B, C, N, 2], depths [B, C, N], conics [B, C, N, 3], compensations [B, C, N];
-    zeros where culled."""
+    zeros where culled; seen [B, C, N] uint8: 1 where not."""
     batch = tl.program_id(1).to(tl.int64)
     n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = n < N
@@ -158,6 +158,7 @@ def forward(
         total = tl.abs(ca) + tl.abs(cb) + tl.abs(cc) + tl.abs(u2) + tl.abs(v2)
         visible &= total < float("inf")  # NaN and infinity are not
         p = image * N + n
+        tl.store(seen + p, visible.to(tl.uint8), mask)
         tl.store(radii + p * 2, tl.where(visible, rx, 0.0).to(tl.int32), mask)
         tl.store(radii + p * 2 + 1, tl.where(visible, ry, 0.0).to(tl.int32), mask)
         tl.store(means2d + p * 2, tl.where(visible, u2, 0.0), mask)
@@ -171,8 +172,8 @@ def forward(
 
 
 @triton.jit(do_not_specialize=["ROW2", "ROW3", "N", "C", "width", "height"])
-def backward(
-    means, quats, scales, covars, viewmats, Ks, radii,
+def project_backward(
+    means, quats, scales, covars, viewmats, Ks, visible,
     v_means2d, v_depths, v_conics, v_compensations, ROW2, ROW3,
     v_means, v_quats, v_scales, v_covars, v_cameras,
     N, C, width, height, eps2d,
@@ -193,7 +194,7 @@ def backward(
     for c in range(C):
         image = batch * C + c
         p = image * N + n
-        mask = inside & (tl.load(radii + p * 2, inside, 0) > 0) & (tl.load(radii + p * 2 + 1, inside, 0) > 0)
+        mask = inside & (tl.load(visible + p, inside, 0) != 0)
         seen |= mask
         mx, my, mz = _load3(means + g * 3, mask, 0.0)
         M = _shape(quats, scales, covars, g, mask, COVARS)

@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-from lanewise.splat._launch import check_window, contiguous, on_its_device
+from lanewise.splat._launch import check_window, contiguous, launch, on_its_device
 from lanewise.splat.projection import kernels
 from lanewise.splat.projection.op import camera_gradients
 from lanewise.splat.projection.reference import Camera, Projected
@@ -28,8 +28,9 @@ def forward(
     viewmats: Tensor,
     Ks: Tensor,
     camera: Camera,
-) -> Projected:
-    """`reference.project` for fp32 tensors with any leading dimensions; compensations are empty unless antialiased."""
+) -> tuple[Projected, Tensor]:
+    """`reference.project` for fp32 tensors with any leading dimensions, where compensations are empty unless
+    antialiased; and uint8 [..., C, N], 1 where a Gaussian is not culled."""
     *batch, N, _ = means.shape
     C = viewmats.shape[-3]
     B, pairs = math.prod(batch), (*batch, C, N)
@@ -43,14 +44,16 @@ def forward(
         means.new_empty(*pairs, 3),
         means.new_empty(pairs if camera.antialiased else 0),
     )
+    seen = means.new_empty(pairs, dtype=torch.uint8)
     check_window(*out)
     if B * C * N:
-        kernels.forward[(-(-N // BLOCK), B)](
-            means, quats, scales, covars, opacities, viewmats, Ks, *out, N, C, camera.width, camera.height,
-            camera.near_plane, camera.far_plane, camera.radius_clip, camera.eps2d,
+        launch(
+            kernels.project, (-(-N // BLOCK), B),
+            means, quats, scales, covars, opacities, viewmats, Ks, *out, seen, N, C, camera.width, camera.height,
+            float(camera.near_plane), float(camera.far_plane), float(camera.radius_clip), float(camera.eps2d),
             COVARS=covars is not None, OPACITIES=opacities is not None, ANTIALIASED=camera.antialiased, BLOCK=BLOCK,
         )  # fmt: skip
-    return out
+    return out, seen
 
 
 @on_its_device
@@ -61,7 +64,7 @@ def backward(
     covars: Tensor | None,
     viewmats: Tensor,
     Ks: Tensor,
-    radii: Tensor,
+    seen: Tensor,
     grads: tuple[Tensor, Tensor | None, Tensor, Tensor | None],
     camera: Camera,
     need_cameras: bool,
@@ -70,7 +73,7 @@ def backward(
     compensations; empty where there is no such input or no need."""
     *batch, N, _ = means.shape
     B, C = math.prod(batch), viewmats.shape[-3]
-    means, quats, scales, covars, viewmats, Ks, radii = contiguous(means, quats, scales, covars, viewmats, Ks, radii)
+    means, quats, scales, covars, viewmats, Ks = contiguous(means, quats, scales, covars, viewmats, Ks)
     make = torch.zeros_like if not C else torch.empty_like
     v_means = make(means)
     v_quats, v_scales, v_covars = (means.new_empty(0) if x is None else make(x) for x in (quats, scales, covars))
@@ -80,10 +83,11 @@ def backward(
     if B * C * N:
         v_means2d, v_conics = _rows(grads[0]), _rows(grads[2])
         v_depths, v_compensations = contiguous(grads[1], grads[3])
-        kernels.backward[(programs, B)](
-            means, quats, scales, covars, viewmats, Ks, radii, v_means2d, v_depths, v_conics, v_compensations,
+        launch(
+            kernels.project_backward, (programs, B),
+            means, quats, scales, covars, viewmats, Ks, seen, v_means2d, v_depths, v_conics, v_compensations,
             v_means2d.stride(0), v_conics.stride(0), v_means, v_quats, v_scales, v_covars, v_cameras,
-            N, C, camera.width, camera.height, camera.eps2d, COVARS=covars is not None,
+            N, C, camera.width, camera.height, float(camera.eps2d), COVARS=covars is not None,
             ANTIALIASED=v_compensations is not None, DEPTHS=v_depths is not None, CAMERAS=need_cameras, BLOCK=BLOCK,
         )  # fmt: skip
     if not need_cameras:

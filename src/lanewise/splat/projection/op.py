@@ -98,7 +98,7 @@ def project_checked(
     """`project_gaussians` with arguments that have been checked and any leading dimensions: means [..., N, 3] to
     [..., C, N, ...]. Compensations may be empty where they are not asked for."""
     if backend != "reference":
-        return Projected(*_project(means, quats, scales, covars, opacities, viewmats, Ks, *camera, backend))
+        return Projected(*_project(means, quats, scales, covars, opacities, viewmats, Ks, *camera, backend)[:5])
     batch = means.shape[:-2]
 
     def flat(x: Tensor | None) -> Any:
@@ -125,13 +125,14 @@ def _forward(
     eps2d: float,
     antialiased: bool,
     backend: str,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The fields of `Projected`, and what the backward pass asks for who is seen: Triton's uint8 [..., C, N]."""
     camera = Camera(width, height, near_plane, far_plane, radius_clip, eps2d, antialiased)
     if backend == "triton":
         from lanewise.splat.projection import launch
 
-        out = launch.forward(means, quats, scales, covars, opacities, viewmats, Ks, camera)
-        return out.radii, out.means2d, out.depths, out.conics, out.compensations
+        out, seen = launch.forward(means, quats, scales, covars, opacities, viewmats, Ks, camera)
+        return out.radii, out.means2d, out.depths, out.conics, out.compensations, seen
     from lanewise.splat.projection import cpu
 
     leading, batch = _pairs(means, viewmats), means.dim() - 2
@@ -139,7 +140,7 @@ def _forward(
     out = [means.new_zeros((*leading, *tail)) for tail in ((2,), (), (3,), ())]
     gaussians, cameras = (means, quats, scales, covars, opacities), (viewmats, Ks)
     cpu.forward(*_arrays(batch, *gaussians), *_arrays(batch, *cameras), *camera, *_arrays(batch, radii, *out))
-    return radii, out[0], out[1], out[2], out[3]
+    return radii, out[0], out[1], out[2], out[3], means.new_empty(0, dtype=torch.uint8)
 
 
 def _pairs(means: Tensor, viewmats: Tensor) -> tuple[int, ...]:
@@ -174,7 +175,7 @@ def _fake_forward(
     eps2d: float,
     antialiased: bool,
     backend: str,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     pairs = _pairs(means, viewmats)
     return (
         means.new_empty((*pairs, 2), dtype=torch.int32),
@@ -182,6 +183,7 @@ def _fake_forward(
         means.new_empty(pairs),
         means.new_empty((*pairs, 3)),
         means.new_empty(pairs if antialiased or backend != "triton" else 0),
+        means.new_empty(pairs if backend == "triton" else 0, dtype=torch.uint8),
     )
 
 
@@ -192,7 +194,7 @@ def _gradients(
     covars: Tensor | None,
     viewmats: Tensor,
     Ks: Tensor,
-    radii: Tensor,
+    who: Tensor,
     v_means2d: Tensor,
     v_depths: Tensor | None,
     v_conics: Tensor,
@@ -204,13 +206,14 @@ def _gradients(
     backend: str,
     need_cameras: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of means, quats, scales, covars, viewmats, Ks; empty for what is not there or not needed."""
+    """Gradients of means, quats, scales, covars, viewmats, Ks; empty for what is not there or not needed. `who` is
+    seen: uint8 [..., C, N] for Triton, else the radii."""
     grads = (v_means2d, v_depths, v_conics, v_compensations)
     if backend == "triton":
         from lanewise.splat.projection import launch
 
         camera = Camera(width, height, eps2d=eps2d, antialiased=antialiased)
-        return launch.backward(means, quats, scales, covars, viewmats, Ks, radii, grads, camera, need_cameras)
+        return launch.backward(means, quats, scales, covars, viewmats, Ks, who, grads, camera, need_cameras)
     from lanewise.splat.projection import cpu
 
     batch = means.dim() - 2
@@ -218,11 +221,11 @@ def _gradients(
     shapes = [None if x is None else means.new_zeros(x.shape) for x in (quats, scales, covars)]
     cameras = math.prod(viewmats.shape[:-2])
     v_cameras = torch.zeros(cpu.BLOCKS, *viewmats.shape[:-2], 16, dtype=torch.float64, device="cpu")
-    upstream = [zeros_for_none(x, radii.shape[:-1], means) if x is None else x for x in grads]
+    upstream = [zeros_for_none(x, who.shape[:-1], means) if x is None else x for x in grads]
     by_block = v_cameras.view(cpu.BLOCKS, cameras // max(viewmats.shape[-3], 1), viewmats.shape[-3], 16)
     cpu.backward(
         *_arrays(batch, means, quats, scales, covars), *_arrays(batch, viewmats, Ks), width, height, eps2d,
-        antialiased, *_arrays(batch, radii, *upstream), *_arrays(batch, v_means, *shapes), by_block.numpy(),
+        antialiased, *_arrays(batch, who, *upstream), *_arrays(batch, v_means, *shapes), by_block.numpy(),
     )  # fmt: skip
     v_quats, v_scales, v_covars = (means.new_empty(0) if x is None else x for x in shapes)
     if not need_cameras:
@@ -247,7 +250,7 @@ def _fake_gradients(
     covars: Tensor | None,
     viewmats: Tensor,
     Ks: Tensor,
-    radii: Tensor,
+    who: Tensor,
     v_means2d: Tensor,
     v_depths: Tensor | None,
     v_conics: Tensor,
@@ -266,7 +269,9 @@ def _fake_gradients(
 
 def _save_for_backward(ctx: Any, inputs: tuple, output: tuple[Tensor, ...]) -> None:
     means, quats, scales, covars, _, viewmats, Ks, width, height, _, _, _, eps2d, antialiased, backend = inputs
-    ctx.save_for_backward(means, quats, scales, covars, viewmats, Ks, output[0])
+    who = output[5] if backend == "triton" else output[0]
+    ctx.save_for_backward(means, quats, scales, covars, viewmats, Ks, who)
+    ctx.pairs = output[0].shape[:-1]
     ctx.camera = (width, height, eps2d, antialiased, backend)
 
 
@@ -274,11 +279,10 @@ def _backward_by(gradients: Callable[..., tuple[Tensor, ...]]) -> Callable[..., 
     """The backward rule, with the registered operator or the plain function that computes the gradients."""
 
     def backward(ctx: Any, _v_radii: Tensor | None, *v: Tensor | None) -> tuple:
-        needs = ctx.needs_input_grad
-        means, radii = ctx.saved_tensors[0], ctx.saved_tensors[-1]
-        v_means2d, v_depths, v_conics, v_compensations = v
-        v_means2d = zeros_for_none(v_means2d, (*radii.shape[:-1], 2), means)
-        v_conics = zeros_for_none(v_conics, (*radii.shape[:-1], 3), means)
+        needs, means = ctx.needs_input_grad, ctx.saved_tensors[0]
+        v_means2d, v_depths, v_conics, v_compensations, _ = v
+        v_means2d = zeros_for_none(v_means2d, (*ctx.pairs, 2), means)
+        v_conics = zeros_for_none(v_conics, (*ctx.pairs, 3), means)
         grads = (v_means2d, v_depths, v_conics, v_compensations)
         out = gradients(*ctx.saved_tensors, *grads, *ctx.camera, needs[5] or needs[6])
         v_means, v_quats, v_scales, v_covars, v_viewmats, v_Ks = (x if x.numel() else None for x in out)

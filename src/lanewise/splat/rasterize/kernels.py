@@ -1,9 +1,9 @@
 """The rasterizer in Triton: one program composites a square of pixels [Y, X], Gaussian by Gaussian from the front, and
 in the backward pass four Gaussians at a time from the back.
 
-Nothing in it stands for how the hardware executes a block. `pack` gathers what shading needs of a Gaussian into one
-record [R]: mean x, y; p, r, q of the exponent p u^2 + q dy^2 with u = dx + r dy, in units of log2 e; opacity; then up
-to four colour channels from CHANNEL on. Exponents as sums of squares do not cancel in thin Gaussians.
+Nothing in it stands for how the hardware executes a block. `pack` gathers what shading needs of a Gaussian's shape
+into one record [6]: mean x, y; p, r, q of the exponent p u^2 + q dy^2 with u = dx + r dy, in units of log2 e; opacity.
+Exponents as sums of squares do not cancel in thin Gaussians.
 
 A tile's list is addressed from its own beginning, so that positions in it are 32 bits wide however long all lists are.
 """
@@ -13,59 +13,53 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from lanewise.splat.rasterize.lists import GEOMETRY
+from lanewise.splat.rasterize.lists import RECORD
 from lanewise.splat.rasterize.reference import ALPHA_CAP, ALPHA_THRESHOLD, TRANSMITTANCE_STOP
 
-_COLOR = tl.constexpr(GEOMETRY)
+_RECORD = tl.constexpr(RECORD)
 _CAP, _THRESHOLD, _STOP = tl.constexpr(ALPHA_CAP), tl.constexpr(ALPHA_THRESHOLD), tl.constexpr(TRANSMITTANCE_STOP)
 _MINUS_HALF_LOG2E, _TWO_LN2 = tl.constexpr(-0.7213475204444817), tl.constexpr(1.3862943611198906)
 _GROUP = tl.constexpr(4)  # Gaussians that the backward pass takes at a time
 
 
 @triton.jit
-def row_of(g, N, C, SHARED: tl.constexpr):
-    """Row of Gaussian g (of all images) in a tensor that holds one row an image, or SHARED by the C images of a
-    batch."""
-    row = g
-    if SHARED:
-        row = g // (N * C) * N + g % N
-    return row
+def gaussians_of(pid, N, BLOCK: tl.constexpr):
+    """Of program `pid`, which takes a block of the N Gaussians of one image: that image, int64, the Gaussians [BLOCK]
+    within it, and which of them exist."""
+    programs = tl.cdiv(N, BLOCK)
+    n = pid % programs * BLOCK + tl.arange(0, BLOCK)
+    return (pid // programs).to(tl.int64), n, n < N
 
 
-@triton.jit(do_not_specialize=["M", "N", "C", "D", "CHANNEL"])
+@triton.jit(do_not_specialize=["N", "C"])
 def pack(
-    means2d, conics, colors, opacities, records, M, N, C, D, CHANNEL,
-    R: tl.constexpr, SHARED_COLORS: tl.constexpr, SHARED_OPACITIES: tl.constexpr, BLOCK: tl.constexpr,
+    means2d, conics, opacities, records, N, C, SHARED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """records [M, R] of means2d [M, 2], conics [M, 3], colors [.., D], opacities [..]; written as whole rows."""
-    g = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    mask = g < M
+    """records [I * N, 6] of means2d [I * N, 2], conics [I * N, 3], opacities [I * N], or SHARED by the C images of a
+    batch."""
+    image, n, mask = gaussians_of(tl.program_id(0), N, BLOCK)
+    g = image * N + n
     a, b, c = (
         tl.load(conics + g * 3, mask, 1.0),
         tl.load(conics + g * 3 + 1, mask, 0.0),
         tl.load(conics + g * 3 + 2, mask, 1.0),
     )
-    opacity = tl.load(opacities + row_of(g, N, C, SHARED_OPACITIES), mask, 0.0)
     # The determinant cancels in thin Gaussians: the products of two fp32 numbers are exact in fp64.
     det = (a.to(tl.float64) * c.to(tl.float64) - b.to(tl.float64) * b.to(tl.float64)).to(tl.float32)
-    column = tl.arange(0, 16)[None, :]
-    row = tl.where(
-        column == 0, tl.load(means2d + g * 2, mask, 0.0)[:, None], tl.load(means2d + g * 2 + 1, mask, 0.0)[:, None]
-    )
-    row = tl.where(column == 2, (a * _MINUS_HALF_LOG2E)[:, None], row)
-    row = tl.where(column == 3, (b / a)[:, None], row)
-    row = tl.where(column == 4, (det / a * _MINUS_HALF_LOG2E)[:, None], row)
-    row = tl.where(column == 5, opacity[:, None], row)
-    color = colors + row_of(g, N, C, SHARED_COLORS) * D + CHANNEL
-    for d in tl.static_range(R - _COLOR):
-        row = tl.where(column == _COLOR + d, tl.load(color + d, mask, 0.0)[:, None], row)
-    tl.store(records + g[:, None] * R + column, row, mask[:, None] & (column < R))
+    mx, my = tl.load(means2d + g * 2, mask, 0.0), tl.load(means2d + g * 2 + 1, mask, 0.0)
+    opacity = tl.load(opacities + (image // C * N + n if SHARED else g), mask, 0.0)
+    # Two numbers a store: a third of the partial writes.
+    two = tl.arange(0, 2)[None, :]
+    record, both = records + g[:, None] * _RECORD + two, mask[:, None] & (two < 2)
+    tl.store(record, tl.join(mx, my), both)
+    tl.store(record + 2, tl.join(a * _MINUS_HALF_LOG2E, b / a), both)
+    tl.store(record + 4, tl.join(det / a * _MINUS_HALF_LOG2E, opacity), both)
 
 
 @triton.jit
 def _square(pid, bounds, width, height, tile_width, tiles, TILE: tl.constexpr, SIDE: tl.constexpr):
-    """Of program `pid`: its tile of all images, image, where its list begins and how long it is, pixel coordinates
-    x [1, X] and y [Y, 1], which pixels exist, and their index over all images."""
+    """Of program `pid`: its tile of all images, image, where its list begins and how long it is, pixel centres x [1, X]
+    and y [Y, 1], which pixels exist, and their index over all images."""
     ACROSS: tl.constexpr = (TILE + SIDE - 1) // SIDE
     tile, block = pid // (ACROSS * ACROSS), pid % (ACROSS * ACROSS)
     image, in_image = tile // tiles, tile % tiles
@@ -73,14 +67,25 @@ def _square(pid, bounds, width, height, tile_width, tiles, TILE: tl.constexpr, S
     ly = (block // ACROSS * SIDE + tl.arange(0, SIDE))[:, None]
     x, y = in_image % tile_width * TILE + lx, in_image // tile_width * TILE + ly
     exists = (x < width) & (y < height) & (lx < TILE) & (ly < TILE)
+    pixel = (image.to(tl.int64) * height + y) * width + x
     start = tl.load(bounds + tile)
     length = (tl.load(bounds + tile + 1) - start).to(tl.int32)
-    return tile, image, start, length, x, y, exists, (image.to(tl.int64) * height + y) * width + x
+    return tile, image, start, length, x.to(tl.float32) + 0.5, y.to(tl.float32) + 0.5, exists, pixel
+
+
+@triton.jit
+def _rows_of_colors(image, N, IMAGES, SHARED: tl.constexpr):
+    """What the number of a Gaussian of all images is off by, as a row of colours that IMAGES images of a batch may
+    share."""
+    rows = image * 0
+    if SHARED:
+        rows = image // IMAGES - image
+    return rows.to(tl.int64) * N
 
 
 @triton.jit
 def _shade(mx, my, p, r, q, o, px, py):
-    """u, dy, opacity times falloff before the cap, and alpha (0: not counted).
+    """dx, dy and u, opacity times falloff before the cap, alpha, and whether the pair counts.
 
     Fused by hand: forward and backward must round the decision alike, however the compiler would fuse either."""
     dx, dy = mx - px, my - py
@@ -88,44 +93,45 @@ def _shade(mx, my, p, r, q, o, px, py):
     exponent = tl.fma(q * dy, dy, p * u * u)
     raw = o * tl.exp2(exponent)
     alpha = tl.minimum(raw, _CAP)
-    return dx, dy, u, raw, tl.where((alpha >= _THRESHOLD) & (exponent <= 0.0), alpha, 0.0)
+    return dx, dy, u, raw, alpha, (alpha >= _THRESHOLD) & (exponent <= 0.0)
 
 
 @triton.jit
-def _composite(k, record, px, py, T, floor, last, a0, a1, a2, a3, C: tl.constexpr):
-    """Take one Gaussian in. `floor` is what the transmittance may not fall to; infinite where a pixel has stopped."""
+def _composite(k, real, record, color, px, py, T, floor, last, a0, a1, a2, a3, C: tl.constexpr):
+    """Take one Gaussian in, or nothing unless it is real. `floor` is what the transmittance may not fall to; infinite
+    where a pixel has stopped."""
     p, r, q, o = tl.load(record + 2), tl.load(record + 3), tl.load(record + 4), tl.load(record + 5)
-    _, _, _, _, alpha = _shade(tl.load(record), tl.load(record + 1), p, r, q, o, px, py)
+    o = tl.where(real, o, 0.0)
+    _, _, _, _, alpha, counted = _shade(tl.load(record), tl.load(record + 1), p, r, q, o, px, py)
     after = T * (1.0 - alpha)
-    counted = alpha > 0.0
     on = counted & (after > floor)
     w = tl.where(on, alpha, 0.0) * T
     if C > 0:
-        a0 += w * tl.load(record + _COLOR)
+        a0 += w * tl.load(color)
     if C > 1:
-        a1 += w * tl.load(record + _COLOR + 1)
+        a1 += w * tl.load(color + 1)
     if C > 2:
-        a2 += w * tl.load(record + _COLOR + 2)
+        a2 += w * tl.load(color + 2)
     if C > 3:
-        a3 += w * tl.load(record + _COLOR + 3)
+        a3 += w * tl.load(color + 3)
     floor = tl.where(counted & (on == 0), float("inf"), floor)
     return tl.where(on, after, T), floor, tl.where(on, k, last), a0, a1, a2, a3
 
 
-@triton.jit(do_not_specialize=["width", "height", "tile_width", "tiles", "D", "CHANNEL"])
-def forward(
-    records, bounds, ids, keep, backgrounds, out_colors, out_alphas, out_T, out_last,
-    width, height, tile_width, tiles, D, CHANNEL,
-    TILE: tl.constexpr, SIDE: tl.constexpr, LOOK: tl.constexpr, R: tl.constexpr, C: tl.constexpr,
-    MASKED: tl.constexpr, BACKGROUND: tl.constexpr,
+@triton.jit(do_not_specialize=["width", "height", "tile_width", "tiles", "N", "IMAGES", "D", "CHANNEL"])
+def composite(
+    records, colors, bounds, ids, keep, backgrounds, out_colors, out_alphas, out_T, out_last,
+    width, height, tile_width, tiles, N, IMAGES, D, CHANNEL,
+    TILE: tl.constexpr, SIDE: tl.constexpr, LOOK: tl.constexpr, C: tl.constexpr, ALL: tl.constexpr,
+    SHARED_COLORS: tl.constexpr, MASKED: tl.constexpr, BACKGROUND: tl.constexpr,
 ):  # fmt: skip
-    """out_colors [I, H, W, D] (channels CHANNEL .. CHANNEL + C - 1), over backgrounds [I, D]; out_alphas [I, H, W];
-    out_T [I, H, W] the transmittance left; out_last [I, H, W] position of the last pair in its tile's list, or -1.
-    LOOK Gaussians are composited between two looks at whether any pixel is left."""
-    tile, image, start, length, x, y, exists, pixel = _square(
+    """out_colors [I, H, W, D] (channels CHANNEL .. CHANNEL + C - 1; ALL: there are no others) of colors [.., D], over
+    backgrounds [I, D];
+    out_alphas [I, H, W]; out_T [I, H, W] the transmittance left; out_last [I, H, W] position of the last pair in its
+    tile's list, or -1. LOOK Gaussians are composited between two looks at whether any pixel is left."""
+    tile, image, start, length, px, py, exists, pixel = _square(
         tl.program_id(0), bounds, width, height, tile_width, tiles, TILE, SIDE
     )
-    px, py = x.to(tl.float32) + 0.5, y.to(tl.float32) + 0.5
     if MASKED:
         length = tl.where(tl.load(keep + tile) != 0, length, 0)
     T = tl.full([SIDE, SIDE], 1.0, tl.float32)
@@ -134,15 +140,17 @@ def forward(
     a1, a2, a3 = a0, a0, a0
     last = tl.full([SIDE, SIDE], -1, tl.int32)
     entries = ids + start
+    colors += _rows_of_colors(image, N, IMAGES, SHARED_COLORS) * D + CHANNEL
     k = 0
     go = length > 0
     while go:
-        for j in tl.static_range(LOOK):
-            # Past the end the last Gaussian stands in, and nothing is left of what it is composited into.
-            record = records + tl.load(entries + tl.minimum(k + j, length - 1)).to(tl.int64) * R
-            low = tl.where(k + j < length, floor, float("inf"))
-            T, low, last, a0, a1, a2, a3 = _composite(k + j, record, px, py, T, low, last, a0, a1, a2, a3, C)
-            floor = tl.where(k + j < length, low, floor)
+        for step in tl.static_range(LOOK):
+            # Past the end the last Gaussian stands in, and is not real.
+            g = tl.load(entries + tl.minimum(k + step, length - 1)).to(tl.int64)
+            T, floor, last, a0, a1, a2, a3 = _composite(
+                k + step, k + step < length, records + g * _RECORD, colors + g * (C if ALL else D),
+                px, py, T, floor, last, a0, a1, a2, a3, C,
+            )  # fmt: skip
         k += LOOK
         go = (k < length) & (tl.min(tl.min(floor, 0), 0) < 1.0)
     if BACKGROUND:
@@ -188,23 +196,50 @@ def _sums(x, i, neighbour, pair):
     return tl.where((i & 2) == 2, before + others, before), two + others
 
 
+@triton.jit
+def _number(entries, k):
+    """Gaussians at positions k [4] of a list, 0 where k < 0."""
+    return tl.load(entries + k, k >= 0, 0).to(tl.int64)
+
+
+@triton.jit
+def _fetch(records, colors, g, k, D, C: tl.constexpr):
+    """Of Gaussians g [4], zeros where k < 0: mean, p, r, q, opacity and four colour channels, [4] each."""
+    record, color, real = records + g * _RECORD, colors + g * (C if C > 0 else D), k >= 0
+    c0 = tl.zeros([_GROUP], tl.float32)
+    c1, c2, c3 = c0, c0, c0
+    if C > 0:
+        c0 = tl.load(color, real, 0.0)
+    if C > 1:
+        c1 = tl.load(color + 1, real, 0.0)
+    if C > 2:
+        c2 = tl.load(color + 2, real, 0.0)
+    if C > 3:
+        c3 = tl.load(color + 3, real, 0.0)
+    return (
+        tl.load(record, real, 0.0), tl.load(record + 1, real, 0.0), tl.load(record + 2, real, 0.0),
+        tl.load(record + 3, real, 0.0), tl.load(record + 4, real, 0.0), tl.load(record + 5, real, 0.0),
+        c0, c1, c2, c3,
+    )  # fmt: skip
+
+
 @triton.jit(do_not_specialize=["width", "height", "tile_width", "tiles", "N", "IMAGES", "D", "COLUMNS"])
-def backward(
+def composite_backward(
     records, colors, bounds, ids, backgrounds, in_T, in_last, v_colors, v_alphas, v_out,
     width, height, tile_width, tiles, N, IMAGES, D, COLUMNS,
-    TILE: tl.constexpr, SIDE: tl.constexpr, R: tl.constexpr, C: tl.constexpr, SHARED_COLORS: tl.constexpr,
+    TILE: tl.constexpr, SIDE: tl.constexpr, C: tl.constexpr, SHARED_COLORS: tl.constexpr,
     BACKGROUND: tl.constexpr, ALPHAS: tl.constexpr, ABSGRAD: tl.constexpr, ORDERED: tl.constexpr,
 ):  # fmt: skip
     """Adds each Gaussian's gradient of this square of pixels to v_out [M, COLUMNS], D + 6 (+ 2) columns: colours,
     opacity, conic, mean, absolute mean. ORDERED: stores it in v_out [n_isects * squares, COLUMNS], a row a pair and
-    square of pixels, for `sum_records`. C channels are in the records; C = 0: any number D, in `colors` [.., D].
+    square of pixels, for `sum_records`. colors [.., D] have C = D channels; C = 0: any number D.
 
     Transmittances before the Gaussians of a group are products of 1 / (1 - alpha) from the back, and what lies behind
     each a sum over those farther back; both run over the group's axis, so that the sums over pixels, of which there
     are many more, are taken for four Gaussians at once."""
     pid = tl.program_id(0)
-    _, image, start, _, x, y, exists, pixel = _square(pid, bounds, width, height, tile_width, tiles, TILE, SIDE)
-    px, py = (x.to(tl.float32) + 0.5)[:, :, None], (y.to(tl.float32) + 0.5)[:, :, None]
+    _, image, start, _, px, py, exists, pixel = _square(pid, bounds, width, height, tile_width, tiles, TILE, SIDE)
+    px, py = px[:, :, None], py[:, :, None]
     last = tl.load(in_last + pixel, exists, -1)
     end = tl.max(tl.max(last, 0), 0)
     last = last[:, :, None]
@@ -233,43 +268,43 @@ def backward(
     order = tl.arange(0, _GROUP)
     i = order[None, None, :]
     neighbour, pair = tl.broadcast_to(i ^ 1, group), tl.broadcast_to(i ^ 2, group)
-    if C == 0:  # the image's part of colors, so that g, which counts over all images, addresses it
-        rows = image * 0
-        if SHARED_COLORS:
-            rows = image // IMAGES - image
-        color_of = colors + rows.to(tl.int64) * N * D
+    colors += _rows_of_colors(image, N, IMAGES, SHARED_COLORS) * D
+    # Loads run ahead: a group's records are fetched one group early, their numbers two.
+    g = _number(ids + start, end - order)
+    mx, my, p, r, q, o, c0, c1, c2, c3 = _fetch(records, colors, g, end - order, D, C)
+    next_g = _number(ids + start, end - _GROUP - order)
     for back in range(0, end + 1, _GROUP):
         k = end - back - order  # the deepest first
         real = k >= 0
-        g = tl.load(ids + start + k, real, 0).to(tl.int64)
-        record = records + g * R
-        p, r = tl.load(record + 2, real, 0.0), tl.load(record + 3, real, 0.0)
-        q, o = tl.load(record + 4, real, 0.0), tl.load(record + 5, real, 0.0)
-        dx, dy, u, raw, alpha = _shade(
-            tl.load(record, real, 0.0)[None, None, :], tl.load(record + 1, real, 0.0)[None, None, :],
-            p[None, None, :], r[None, None, :], q[None, None, :], o[None, None, :], px, py,
+        next_mx, next_my, next_p, next_r, next_q, next_o, next_c0, next_c1, next_c2, next_c3 = _fetch(
+            records, colors, next_g, k - _GROUP, D, C
+        )
+        after_next_g = _number(ids + start, k - 2 * _GROUP)
+        dx, dy, u, raw, alpha, counted = _shade(
+            mx[None, None, :], my[None, None, :], p[None, None, :], r[None, None, :], q[None, None, :],
+            o[None, None, :], px, py,
         )  # fmt: skip
-        alpha = tl.where(k[None, None, :] <= last, alpha, 0.0)
-        left = 1.0 - alpha
-        inverse = tl.rsqrt(left)
+        alpha = tl.where(counted & (k[None, None, :] <= last), alpha, 0.0)
+        through = 1.0 - alpha
+        inverse = tl.rsqrt(through)
         inverse *= inverse
-        inverse *= 2.0 - left * inverse  # one step of Newton's
+        inverse *= 2.0 - through * inverse  # one step of Newton's
         upto, of_all = _products(inverse, i, neighbour, pair)
         w = alpha * (T * upto)
         T *= of_all
         if C == 0:
             dot = 0.0 * w
             for c in range(D):
-                color = tl.load(color_of + g * D + c, real, 0.0)[None, None, :]
+                color = tl.load(colors + g * D + c, real, 0.0)[None, None, :]
                 dot += color * tl.load(v + c, exists, 0.0)[:, :, None]
         else:
-            dot = tl.load(record + _COLOR, real, 0.0)[None, None, :] * v0
+            dot = c0[None, None, :] * v0
             if C > 1:
-                dot += tl.load(record + _COLOR + 1, real, 0.0)[None, None, :] * v1
+                dot += c1[None, None, :] * v1
             if C > 2:
-                dot += tl.load(record + _COLOR + 2, real, 0.0)[None, None, :] * v2
+                dot += c2[None, None, :] * v2
             if C > 3:
-                dot += tl.load(record + _COLOR + 3, real, 0.0)[None, None, :] * v3
+                dot += c3[None, None, :] * v3
         seen = w * dot
         farther, all_four = _sums(seen, i, neighbour, pair)
         gain = seen - alpha * inverse * (behind + farther)  # alpha dL/dalpha
@@ -312,6 +347,9 @@ def backward(
             by_y = by_u * r[None, None, :] + gy * q[None, None, :] * _TWO_LN2
             _put(out + 6, _over_pixels(tl.abs(by_u)), some, ORDERED)
             _put(out + 7, _over_pixels(tl.abs(by_y)), some, ORDERED)
+        g, next_g = next_g, after_next_g
+        mx, my, p, r, q, o = next_mx, next_my, next_p, next_r, next_q, next_o
+        c0, c1, c2, c3 = next_c0, next_c1, next_c2, next_c3
 
 
 @triton.jit
@@ -348,19 +386,17 @@ def sum_records(records, by_gaussian, bounds, out, M, COLUMNS, SQUARES: tl.const
 
 @triton.jit(do_not_specialize=["width", "height", "tile_width", "tiles"])
 def pair_sides(
-    records, bounds, ids, in_last, sides, width, height, tile_width, tiles,
-    TILE: tl.constexpr, SIDE: tl.constexpr, R: tl.constexpr,
+    records, bounds, ids, in_last, sides, width, height, tile_width, tiles, TILE: tl.constexpr, SIDE: tl.constexpr,
 ):  # fmt: skip
-    """sides [n_isects, TILE^2], zero before: 1 where `forward` counted the pair, 2 where its alpha was capped."""
-    _tile, _image, start, _length, x, y, exists, pixel = _square(
+    """sides [n_isects, TILE^2], zero before: 1 where `composite` counted the pair, 2 where its alpha was capped."""
+    _tile, _image, start, _length, px, py, exists, pixel = _square(
         tl.program_id(0), bounds, width, height, tile_width, tiles, TILE, SIDE
     )
-    px, py = x.to(tl.float32) + 0.5, y.to(tl.float32) + 0.5
-    local = (y % TILE) * TILE + x % TILE
+    local = py.to(tl.int32) % TILE * TILE + px.to(tl.int32) % TILE
     last = tl.load(in_last + pixel, exists, -1)
     for k in range(tl.max(tl.max(last, 0), 0) + 1):
-        record = records + tl.load(ids + start + k).to(tl.int64) * R
+        record = records + tl.load(ids + start + k).to(tl.int64) * _RECORD
         p, r, q, o = tl.load(record + 2), tl.load(record + 3), tl.load(record + 4), tl.load(record + 5)
-        _dx, _dy, _u, raw, alpha = _shade(tl.load(record), tl.load(record + 1), p, r, q, o, px, py)
-        side = tl.where(alpha > 0.0, tl.where(raw > _CAP, 2, 1), 0)
+        _dx, _dy, _u, raw, _alpha, counted = _shade(tl.load(record), tl.load(record + 1), p, r, q, o, px, py)
+        side = tl.where(counted, tl.where(raw > _CAP, 2, 1), 0)
         tl.store(sides + (start + k).to(tl.int64) * TILE * TILE + local, side.to(tl.int8), exists & (k <= last))

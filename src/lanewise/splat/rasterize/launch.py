@@ -10,12 +10,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lanewise.splat._launch import check_window, contiguous, on_its_device
+from lanewise.splat._launch import check_window, contiguous, launch, on_its_device
 from lanewise.splat.rasterize import kernels
-from lanewise.splat.rasterize.lists import CHANNELS, GEOMETRY
+from lanewise.splat.rasterize.lists import CHANNELS, RECORD
 
-PACK_BLOCK = 64
-LOOK = 4  # Gaussians between two looks at whether any pixel is left
+PACK_BLOCK = 128
+ONE_WARP = {"num_warps": 1}  # what a block of 64 pixels is enough work for; no kernel knows
+LOOK = 8  # Gaussians between two looks at whether any pixel is left
 
 
 class Lists(NamedTuple):
@@ -55,18 +56,16 @@ class Lists(NamedTuple):
         return ((self.bounds.numel() - 1) * self.squares,)
 
 
-def _records(means2d: Tensor, conics: Tensor, colors: Tensor, opacities: Tensor, channel: int, C: int) -> Tensor:
-    """The packed records [M, GEOMETRY + C] with C channels from `channel` on, of means2d and conics [..., cameras, N,
-    3]; colors [..., cameras or 1, N, D] and opacities [..., cameras or 1, N]."""
+def _records(means2d: Tensor, conics: Tensor, opacities: Tensor) -> Tensor:
+    """Packed records [M, RECORD] of means2d, conics [..., cameras, N, 3] and opacities [..., cameras or 1, N]."""
     cameras, N = conics.shape[-3:-1]
-    M = conics.shape[:-1].numel()
-    records = means2d.new_empty(M, GEOMETRY + C)
+    images = conics.shape[:-2].numel()
+    records = means2d.new_empty(images * N, RECORD)
     check_window(records)
-    if M:
-        kernels.pack[(-(-M // PACK_BLOCK),)](
-            means2d, conics, colors, opacities, records, M, N, cameras, colors.shape[-1], channel, R=GEOMETRY + C,
-            SHARED_COLORS=colors.shape[-3] != cameras, SHARED_OPACITIES=opacities.shape[-2] != cameras,
-            BLOCK=PACK_BLOCK,
+    if records.numel():
+        launch(
+            kernels.pack, (images * -(-N // PACK_BLOCK),),
+            means2d, conics, opacities, records, N, cameras, SHARED=opacities.shape[-2] != cameras, BLOCK=PACK_BLOCK,
         )  # fmt: skip
     return records
 
@@ -75,37 +74,36 @@ def _records(means2d: Tensor, conics: Tensor, colors: Tensor, opacities: Tensor,
 def forward(
     means2d: Tensor, conics: Tensor, colors: Tensor, opacities: Tensor, backgrounds: Tensor | None, lists: Lists
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """colors [I, H, W, D], alphas, transmittance and last [I, H, W], and the records of the first channels, of means2d
-    [..., N, 2], conics [..., C, N, 3], colors [..., C or 1, N, D], opacities [..., C or 1, N], backgrounds [I, D]."""
-    operands = contiguous(means2d, conics, colors, opacities)
-    D = colors.shape[-1]
-    first = _records(*operands, 0, min(D, CHANNELS))
+    """colors [I, H, W, D], alphas, transmittance and last [I, H, W], and the records, of means2d [..., N, 2], conics
+    [..., C, N, 3], colors [..., C or 1, N, D], opacities [..., C or 1, N], backgrounds [I, D]."""
+    means2d, conics, colors, opacities, backgrounds = contiguous(means2d, conics, colors, opacities, backgrounds)
+    records = _records(means2d, conics, opacities)
+    (cameras, N), D = conics.shape[-3:-1], colors.shape[-1]
     shape = (conics.shape[:-2].numel(), lists.height, lists.width)
     out = means2d.new_empty(*shape, D)
     alphas, T = means2d.new_empty(shape), means2d.new_empty(shape)
     last = means2d.new_empty(shape, dtype=torch.int32)
     keep = None if lists.masks is None else lists.masks.contiguous().view(torch.uint8)
-    (backgrounds,) = contiguous(backgrounds)
     for channel in range(0, max(D, 1), CHANNELS) if T.numel() else []:
-        C = min(CHANNELS, D - channel)
-        records = _records(*operands, channel, C) if channel else first
-        kernels.forward[lists.grid](
-            records, lists.bounds, lists.ids, keep, backgrounds, out, alphas, T, last,
-            lists.width, lists.height, lists.tile_width, lists.tiles, D, channel,
-            TILE=lists.tile_size, SIDE=lists.side, LOOK=LOOK, R=GEOMETRY + C, C=C,
-            MASKED=keep is not None, BACKGROUND=backgrounds is not None, num_warps=1,
+        launch(
+            kernels.composite, lists.grid,
+            records, colors, lists.bounds, lists.ids, keep, backgrounds, out, alphas, T, last,
+            lists.width, lists.height, lists.tile_width, lists.tiles, N, cameras, D, channel,
+            TILE=lists.tile_size, SIDE=lists.side, LOOK=LOOK, C=min(CHANNELS, D - channel),
+            ALL=D <= CHANNELS,
+            SHARED_COLORS=colors.shape[-3] != cameras, MASKED=keep is not None, BACKGROUND=backgrounds is not None,
+            options=ONE_WARP,
         )  # fmt: skip
-    return out, alphas, T, last, first
+    return out, alphas, T, last, records
 
 
 @on_its_device
 def backward(
     records: Tensor,
-    colors: Tensor | None,
+    colors: Tensor,
     backgrounds: Tensor | None,
     lists: Lists,
     cameras: int,
-    N: int,
     transmittance: Tensor,
     last: Tensor,
     v_colors: Tensor,
@@ -114,21 +112,21 @@ def backward(
     deterministic: bool,
 ) -> Tensor:
     """Gradients by Gaussian, [M, D + 6 (+ 2)]: colours, opacity, conic (3), mean (2), with absgrad the mean's
-    absolute sums (2); from `forward`'s records and pictures. More than CHANNELS are in colors [..., cameras or 1, N,
-    D]."""
-    D, M = v_colors.shape[-1], records.shape[0]
-    columns = D + (8 if absgrad else 6)
+    absolute sums (2); from `forward`'s records and pictures, and colors [..., cameras or 1, N, D]."""
+    N, D = colors.shape[-2:]
+    M, columns = records.shape[0], D + (8 if absgrad else 6)
     n_isects = lists.ids.numel()
     v = records.new_zeros(n_isects * lists.squares if deterministic else M, columns)
     check_window(v)
     colors, backgrounds, v_colors, v_alphas = contiguous(colors, backgrounds, v_colors, v_alphas)
     if n_isects and last.numel():
-        kernels.backward[lists.grid](
+        launch(
+            kernels.composite_backward, lists.grid,
             records, colors, lists.bounds, lists.ids, backgrounds, transmittance, last, v_colors, v_alphas, v,
             lists.width, lists.height, lists.tile_width, lists.tiles, N, cameras, D, columns,
-            TILE=lists.tile_size, SIDE=lists.side, R=records.shape[1], C=0 if D > CHANNELS else D,
-            SHARED_COLORS=colors is not None and colors.shape[-3] != cameras, BACKGROUND=backgrounds is not None,
-            ALPHAS=v_alphas is not None, ABSGRAD=absgrad, ORDERED=deterministic, num_warps=1,
+            TILE=lists.tile_size, SIDE=lists.side, C=0 if D > CHANNELS else D,
+            SHARED_COLORS=colors.shape[-3] != cameras, BACKGROUND=backgrounds is not None,
+            ALPHAS=v_alphas is not None, ABSGRAD=absgrad, ORDERED=deterministic, options=ONE_WARP,
         )  # fmt: skip
     return _sum_by_gaussian(v, lists, M) if deterministic else v
 
@@ -136,13 +134,13 @@ def backward(
 @on_its_device
 def pair_sides(means2d: Tensor, conics: Tensor, opacities: Tensor, lists: Lists, last: Tensor) -> Tensor:
     """The decisions of `forward`, [n_isects, tile_size^2] int8; operands without colours."""
-    no_colors = conics.new_empty(*conics.shape[:-1], 0)
-    records = _records(*contiguous(means2d, conics, no_colors, opacities), 0, 0)
+    records = _records(*contiguous(means2d, conics, opacities))
     sides = means2d.new_zeros((lists.ids.numel(), lists.tile_size**2), dtype=torch.int8)
     if sides.numel() and last.numel():
-        kernels.pair_sides[lists.grid](
+        launch(
+            kernels.pair_sides, lists.grid,
             records, lists.bounds, lists.ids, last, sides, lists.width, lists.height, lists.tile_width, lists.tiles,
-            TILE=lists.tile_size, SIDE=lists.side, R=GEOMETRY, num_warps=1,
+            TILE=lists.tile_size, SIDE=lists.side, options=ONE_WARP,
         )  # fmt: skip
     return sides
 
@@ -154,7 +152,8 @@ def _sum_by_gaussian(v: Tensor, lists: Lists, M: int) -> Tensor:
         sorted_ids, by_gaussian = lists.ids.sort(stable=True)
         bounds = torch.searchsorted(sorted_ids, torch.arange(M + 1, device=v.device, dtype=torch.int32))
         block = 32
-        kernels.sum_records[(-(-M // block), v.shape[-1])](
-            v, by_gaussian, bounds, out, M, v.shape[-1], SQUARES=lists.squares, BLOCK=block
-        )
+        launch(
+            kernels.sum_records, (-(-M // block), v.shape[-1]),
+            v, by_gaussian, bounds, out, M, v.shape[-1], SQUARES=lists.squares, BLOCK=block,
+        )  # fmt: skip
     return out

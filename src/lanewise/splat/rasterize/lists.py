@@ -8,7 +8,7 @@ from torch import Tensor
 
 from lanewise.errors import InputError
 
-GEOMETRY = 6  # numbers that the Triton kernels keep of a Gaussian, before its colours
+RECORD = 6  # numbers that the Triton kernels keep of a Gaussian's shape
 CHANNELS = 4  # that one of their forward programs composites; more are further programs over the same lists
 
 

@@ -13,7 +13,7 @@ from lanewise.errors import InputError, UnsupportedError
 from lanewise.splat._backend import Backend, check_positive, check_tensor, resolve_backend
 from lanewise.splat._operator import operator, zeros_for_none
 from lanewise.splat.rasterize import reference
-from lanewise.splat.rasterize.lists import CHANNELS, GEOMETRY, KernelLists, list_bounds
+from lanewise.splat.rasterize.lists import RECORD, KernelLists, list_bounds
 
 
 def rasterize_to_pixels(
@@ -267,14 +267,14 @@ def _fake_forward(
         means2d.new_empty(shape),
         means2d.new_empty(shape),
         means2d.new_empty(shape, dtype=torch.int32),
-        means2d.new_empty((images * N, GEOMETRY + min(D, CHANNELS)) if backend == "triton" else (0,)),
+        means2d.new_empty((images * N, RECORD) if backend == "triton" else (0,)),
     )
 
 
 def _gradients(
     means2d: Tensor | None,
     conics: Tensor | None,
-    colors: Tensor | None,
+    colors: Tensor,
     opacities: Tensor | None,
     pairs: Sequence[int],
     records: Tensor,
@@ -300,14 +300,13 @@ def _gradients(
 
         lists = launch.Lists(width, height, tile_size, bounds, flatten_ids, masks)
         return launch.backward(
-            records, colors, backgrounds, lists, pairs[-2], pairs[-1], transmittance, last, v_colors, v_alphas,
+            records, colors, backgrounds, lists, pairs[-2], transmittance, last, v_colors, v_alphas,
             absgrad, deterministic,
         )  # fmt: skip
     from lanewise.splat.rasterize import cpu
 
     assert means2d is not None
     assert conics is not None
-    assert colors is not None
     assert opacities is not None
     conics, colors, opacities = _by_image(conics, colors, opacities)
     lists = KernelLists(means2d, conics, opacities, tile_size, bounds, flatten_ids, masks, -(-width // tile_size))
@@ -326,7 +325,7 @@ def _gradients(
 def _fake_gradients(
     means2d: Tensor | None,
     conics: Tensor | None,
-    colors: Tensor | None,
+    colors: Tensor,
     opacities: Tensor | None,
     pairs: Sequence[int],
     records: Tensor,
@@ -355,10 +354,9 @@ def _save_for_backward(ctx: Any, inputs: tuple, output: tuple[Tensor, ...]) -> N
     _, _, transmittance, last, records = output
     ctx.shapes = means2d.shape, conics.shape, colors.shape, opacities.shape
     ctx.sizes, ctx.how = sizes, (absgrad, deterministic, backend)
-    if backend == "triton":  # the records hold what it needs of the Gaussians: the rest may be freed
+    if backend == "triton":  # the records hold what it needs of their shapes: the rest may be freed
         conics = opacities = None
         means2d = means2d if absgrad else None
-        colors = colors if colors.shape[-1] > CHANNELS else None
     operands = means2d, conics, colors, opacities
     ctx.save_for_backward(*operands, backgrounds, bounds, ids, masks, transmittance, last, records)
 
@@ -371,10 +369,11 @@ def _backward_by(gradients: Callable[..., Tensor]) -> Callable[..., tuple]:
         means2d_shape, conics_shape, colors_shape, opacities_shape = ctx.shapes
         pairs, D = conics_shape[:-1], colors_shape[-1]
         v_colors = zeros_for_none(v_colors, (*last.shape, D), transmittance)
-        grads = gradients(
+        grads: Tensor = gradients(
             *operands, pairs, records, backgrounds, *ctx.sizes, bounds, ids, masks, *ctx.how,
             transmittance, last, v_colors, v_alphas,
-        ).view(*pairs, -1)  # fmt: skip
+        )  # fmt: skip
+        grads = grads.view(*pairs, grads.shape[-1])
         if ctx.how[0]:  # not a view, which would keep all of grads
             operands[0].absgrad = grads[..., D + 6 :].reshape(means2d_shape).clone()
         v_backgrounds = None

@@ -74,8 +74,8 @@ def _powers(x, y):
     return (one, x, c2, c3, c4), (one * 0.0, y, s2, s3, s4)
 
 
-@triton.jit
-def forward(
+@triton.jit(do_not_specialize=["N", "K"])
+def harmonics(
     dirs, coeffs, visible, colors, N, K,
     SHARED: tl.constexpr, D: tl.constexpr, DEGREE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -101,8 +101,8 @@ def forward(
         tl.store(colors + p * D + d, color, inside)
 
 
-@triton.jit
-def backward(
+@triton.jit(do_not_specialize=["N", "K"])
+def harmonics_backward(
     dirs, coeffs, visible, v_colors, v_dirs, v_coeffs,
     N, K, SHARED: tl.constexpr, D: tl.constexpr, DEGREE: tl.constexpr, DIRS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lanewise.splat._launch import check_window, contiguous, on_its_device
+from lanewise.splat._launch import check_window, contiguous, launch, on_its_device
 from lanewise.splat.sh import kernels
 
 BLOCK = 128
@@ -23,7 +23,8 @@ def forward(dirs: Tensor, coeffs: Tensor, visible: Tensor, degree: int) -> Tenso
     colors = dirs.new_empty(images, N, D)
     check_window(dirs, coeffs, colors)
     if colors.numel():
-        kernels.forward[(-(-N // BLOCK), images)](
+        launch(
+            kernels.harmonics, (-(-N // BLOCK), images),
             dirs, coeffs, visible.view(torch.uint8), colors, N, K,
             SHARED=images // coeffs.shape[0], D=D, DEGREE=degree, BLOCK=BLOCK,
         )  # fmt: skip
@@ -42,7 +43,8 @@ def backward(
     v_coeffs = torch.empty_like(coeffs) if (degree + 1) ** 2 == K and images else torch.zeros_like(coeffs)
     check_window(v_dirs, v_coeffs)
     if v_colors.numel():
-        kernels.backward[(-(-N // BLOCK), groups)](
+        launch(
+            kernels.harmonics_backward, (-(-N // BLOCK), groups),
             dirs, coeffs, visible.view(torch.uint8), v_colors, v_dirs, v_coeffs, N, K,
             SHARED=images // groups, D=D, DEGREE=degree, DIRS=need_dirs, BLOCK=BLOCK,
         )  # fmt: skip
