@@ -15,6 +15,8 @@ from lanewise.train import DivergedError, Renderer, RunFolder, TrainConfig, engi
 from lanewise.train.checkpoint import load_checkpoint
 from lanewise.train.data import load_data
 from lanewise.train.graph import CaptureError
+from lanewise.train.optimizer import GaussianOptimizer
+from lanewise.train.strategy import DefaultStrategy
 from lanewise.train.trainer import Trainer
 
 # Everything happens: densification, an opacity reset, a new degree, an evaluation, checkpoints between log lines.
@@ -101,7 +103,7 @@ def test_a_missing_guard_is_seen(
     """The planted fault: one of the two operators does not look at `skip`."""
     config = dataclasses.replace(QUICK, selective_adam=True)
     straight = run(capture, tmp_path / "straight", config)
-    owner: Any = step.GaussianOptimizer if guard == "update" else DefaultStrategyOf(Trainer)
+    owner: Any = GaussianOptimizer if guard == "update" else DefaultStrategy
     honest = getattr(owner, guard)
 
     def careless(self: Any, *args: Any, skip: Any = None, **kwargs: Any) -> None:
@@ -111,12 +113,6 @@ def test_a_missing_guard_is_seen(
     bounded = run(capture, tmp_path / "bounded", config, Bounded())
     with pytest.raises(AssertionError):
         same(bounded, straight, config)
-
-
-def DefaultStrategyOf(_: type[Trainer]) -> type:  # noqa: N802
-    from lanewise.train.strategy import DefaultStrategy
-
-    return DefaultStrategy
 
 
 def test_without_overflow_flights_change_nothing(capture: Path, tmp_path: Path):

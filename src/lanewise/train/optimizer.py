@@ -130,7 +130,8 @@ class GaussianOptimizer:
 
     def addresses(self) -> tuple[int, ...]:
         """Where the tensors are that `update` changes: a captured step can be replayed while they stay there."""
-        moments = [state[key] for state in self._adam.state.values() for key in _MOMENTS]
+        states = self._adam.state.values() if self.on_device else ()
+        moments = [state[key] for state in states for key in _MOMENTS]
         return tuple(tensor.data_ptr() for tensor in (*self.params.values(), *moments))
 
     @torch.no_grad()
