@@ -93,9 +93,11 @@ def _record(graph: torch.cuda.CUDAGraph, work: Callable[[], _Result], pool: tupl
         graph.capture_begin(pool=pool, capture_error_mode="thread_local")
         result = work()
         graph.capture_end()
-    except RuntimeError as error:
+    except BaseException as error:
         with contextlib.suppress(RuntimeError):
             graph.capture_end()
+        if not isinstance(error, RuntimeError):
+            raise
         first = next(iter(str(error).splitlines()), type(error).__name__)
         raise CaptureError(first) from error
     return result
