@@ -135,7 +135,8 @@ def test_two_flights_are_in_the_air_and_none_where_something_is_due(capture: Pat
         seen.append((trainer.step, trainer.engine.in_the_air))
     # A refinement after step 21 (the one of number 20), 31, ...; a log line after every tenth.
     assert seen == [
-        (10, 1), (20, 1), (21, 0), (30, 1), (31, 0), (40, 1), (41, 0), (46, 0), (50, 1), (51, 0), (52, 1), (53, 0), (60, 0)
+        (10, 1), (20, 1), (21, 0), (30, 1), (31, 0), (40, 1), (41, 0), (46, 0), (50, 1), (51, 0), (52, 1), (53, 0),
+        (60, 0),
     ]  # fmt: skip
 
 
@@ -207,7 +208,7 @@ def test_graphs_are_per_kind_and_may_be_impossible(
 def test_another_renderer_is_used_and_is_told_nothing_about_lists(capture: Path, tmp_path: Path):
     calls = []
 
-    def foreign(params, viewmats, Ks, width, height, *, sh_degree, backgrounds=None):  # noqa: N803
+    def foreign(params, viewmats, Ks, width, height, *, sh_degree, backgrounds=None):
         calls.append(width)
         return Renderer()(params, viewmats, Ks, width, height, sh_degree=sh_degree, backgrounds=backgrounds)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ class Device:
 
 
 @pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
+def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     made = Device()
 
     class Pretended:
@@ -53,7 +53,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: made.reserved)
     monkeypatch.setattr(torch.cuda, "empty_cache", empty_cache)
     monkeypatch.setattr(graph.torch, "empty", empty)
-    yield made
+    return made
 
 
 def needs(device: Device, size: int, room: list[int]) -> Callable[[], int]:
@@ -91,7 +91,7 @@ def test_pools_grow_by_a_factor(device: Device):
         before = len(device.graphs)
         made = int(size)
 
-        def work(made: int = made) -> int:
+        def work(made: int = made, before: int = before) -> int:
             nonlocal anchors
             if len(device.graphs) - before == 2:  # a new anchor came first: a new pool of the size that it allocated
                 anchors += 1

@@ -26,6 +26,7 @@ from lanewise.train.strategy import Strategy
 
 TILE_SIZES = (8, 16)  # edges of tiles that the renderer chooses from on a GPU, pixels
 RESIDENT = 0.5  # part of the free device memory that photographs may take for good
+MOST_FAILURES = 3  # to capture a step; then graphs are given up
 STREAMED_STEPS = 4  # most steps of a flight whose photographs are streamed
 
 
@@ -116,11 +117,13 @@ class Engine:
         if on_gpu and self._bounded and config.cuda_graph:
             self._graphs = Graphs(device)
         self._why_no_graph: str | None = None
+        self._failures = 0  # to capture a step
         self._flights: deque[_Flight] = deque()
         self._reports = [torch.zeros(5, dtype=torch.float64, pin_memory=on_gpu) for _ in range(2)]
         self._memory: tuple[int, ...] = ()  # where the tensors were that the present graphs and lists are for
         self._gaussians, self._needed = 0, 0  # at the last fit, and most list entries that a step has needed since
         self.tile_size: int | None = None
+        self._resumed_tile_size: int | None = None
         self.capacity: int | None = None
         self._stream = torch.cuda.Stream(device) if on_gpu else None
         self._times = dict.fromkeys(("device", "launch", "wait", "fit"), 0.0)
@@ -140,9 +143,14 @@ class Engine:
         finally:
             outside.wait_stream(self._stream)
 
-    def start_at(self, step: int) -> None:
-        """So many steps are completed."""
+    def start_at(self, step: int, facts: dict[str, Any]) -> None:
+        """Go on after so many steps with what `facts` said then."""
         self.controls.done.fill_(step)
+        self._resumed_tile_size = facts.get("tile_size")
+
+    def facts(self) -> dict[str, Any]:
+        """What a checkpoint has to hold for the same bits: sums are taken tile by tile."""
+        return {} if self.tile_size is None else {"tile_size": self.tile_size}
 
     @property
     def in_the_air(self) -> int:
@@ -282,13 +290,20 @@ class Engine:
             try:
                 return self._graphs(kind, lambda: self._step(plan.index, kind))
             except CaptureError as error:
-                self._graphs, self._why_no_graph = None, str(error)
-                warnings.warn(
-                    f"the training step could not be captured into a graph ({error}): steps are launched one by one, "
-                    "which is slower and gives the same results",
-                    stacklevel=2,
-                )
+                self._give_up_graphs(error)
         return self._step(plan.index, kind)
+
+    def _give_up_graphs(self, error: CaptureError) -> None:
+        """Go on without graphs, unless a step that is launched by itself may have cured it: that compiles kernels."""
+        self._failures += 1
+        if self._failures < MOST_FAILURES:
+            return
+        self._graphs, self._why_no_graph = None, str(error)
+        warnings.warn(
+            f"the training step could not be captured into a graph ({error}): steps are launched one by one, which is "
+            "slower and gives the same results",
+            stacklevel=2,
+        )
 
     def _moving(self, sh_degree: int) -> tuple[str, ...]:
         """The parameters that a step with harmonics to this degree changes."""
@@ -342,6 +357,8 @@ class Engine:
             self._graphs.clear()
         grown = len(self.optimizer) / max(self._gaussians, 1) if self._needed else 0.0
         self.tile_size, needed = self._look(plan)
+        if self._resumed_tile_size is not None:
+            self.tile_size, self._resumed_tile_size = self._resumed_tile_size, None
         self.capacity = max(1, int(self.first_room * max(needed, self._needed * grown)))
         self._memory, self._gaussians, self._needed = memory, len(self.optimizer), 0
         self.controls.needed.zero_()

@@ -13,7 +13,7 @@ from lanewise.io.scene import Gaussians
 from lanewise.train.adam import adam_coefficients, adam_step
 from lanewise.train.config import TrainConfig
 
-NAMES = ("means", "quats", "scales", "opacities", "sh0", "shN")
+NAMES: tuple[str, ...] = ("means", "quats", "scales", "opacities", "sh0", "shN")
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
@@ -24,9 +24,9 @@ class GaussianOptimizer:
     parametrisation. Densification goes through `rearrange` and `overwrite`, so that a moment never meets a foreign
     Gaussian.
 
-    On the CPU `step` is torch's fused Adam. On a GPU, and for selective Adam anywhere, a step has two halves: `announce`
-    on the host, which counts the step and tells its coefficients, and `update` on the device, which waits for nothing
-    and so can be captured into a graph.
+    On the CPU `step` is torch's fused Adam. On a GPU, and for selective Adam anywhere, a step has two halves:
+    `announce` on the host, which counts the step and tells its coefficients, and `update` on the device, which waits
+    for nothing and so can be captured into a graph.
 
     Args:
         gaussians: the first Gaussians; their tensors are copied.
@@ -84,7 +84,7 @@ class GaussianOptimizer:
         Returns:
             lr / (1 - beta1^t) and 1 / sqrt(1 - beta2^t) for each of `NAMES`, [6 * 2]; zeros where it takes no step.
         """
-        coefficients = {name: (0.0, 0.0) for name in NAMES}
+        coefficients = dict.fromkeys(NAMES, (0.0, 0.0))
         for name in names:
             state = self._ready(name)
             state["step"] += 1

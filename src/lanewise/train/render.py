@@ -86,6 +86,7 @@ class Renderer:
             colours [C, H, W, 3] (not clamped), alphas [C, H, W, 1], and `meta` as of `rasterization`.
         """
         higher = (sh_degree + 1) ** 2 - 1
+        lists: dict[str, Any] = {} if isect_capacity is None else {"isect_capacity": isect_capacity}
         coefficients = torch.cat([params["sh0"], params["shN"][:, :higher]], dim=1) if higher else params["sh0"]
         return rasterization(
             params["means"],
@@ -103,7 +104,7 @@ class Renderer:
             absgrad=self.absgrad,
             backend=self.backend,
             tile_size=tile_size,
-            **({} if isect_capacity is None else {"isect_capacity": isect_capacity}),
+            **lists,
         )
 
 

@@ -41,8 +41,9 @@ def train(
 
     Returns:
         what `summary.json` holds: `psnr, ssim, baseline_psnr, split, lpips, seconds, warmup_seconds, timing, steps,
-        gaussians, backend, device, versions, ...`. `split` is "test", or "train" when no photographs are held out and the figures are of those
-        trained on.
+        gaussians, backend, device, versions, ...`. `split` is "test", or "train" when no photographs are held out and
+        the figures are of those trained on. `warmup_seconds`, in which kernels were compiled, are not part of
+        `seconds`; `timing` says where those went (`lanewise.train.engine.Engine.timing`).
 
     Raises:
         InputError: the settings, the capture or `out` cannot be used.

@@ -91,6 +91,7 @@ class Controls:
         self.done = torch.zeros(1, dtype=torch.int64, device=device)
         self.needed = torch.zeros(1, dtype=torch.int64, device=device)
         self.loss = torch.zeros(1, device=device)
+        self._fine = torch.zeros(1, dtype=torch.int32, device=device)
         # The host writes one while the other may be on its way: two flights are in the air at most.
         pinned = device.type == "cuda"
         self._host = [torch.zeros(rows, self._words, dtype=torch.int32, pin_memory=pinned) for _ in range(2)]
@@ -100,7 +101,9 @@ class Controls:
         self._host.reverse()
         table = self._host[0][: len(rows)]
         orders = self._parts(table)
-        orders.coefficients.copy_(torch.tensor([row[0] for row in rows], dtype=torch.float64).reshape(-1, len(NAMES), 2))
+        orders.coefficients.copy_(
+            torch.tensor([row[0] for row in rows], dtype=torch.float64).reshape(-1, len(NAMES), 2)
+        )
         orders.backgrounds.copy_(torch.stack([row[1] for row in rows]))
         orders.views.copy_(torch.tensor([row[2] for row in rows]))
         orders.slots.copy_(torch.tensor([row[3] for row in rows]))
@@ -116,9 +119,9 @@ class Controls:
 
     def judge(self, loss: Tensor, meta: dict[str, Any]) -> None:
         """Raise `skip` where the step must not count."""
-        verdict = torch.where(torch.isfinite(loss), 0, DIVERGED)
+        verdict = self._fine.masked_fill(torch.isfinite(loss).logical_not(), DIVERGED)
         if "overflow" in meta:
-            verdict = torch.where(meta["overflow"], OVERFLOW, verdict)
+            verdict = verdict.masked_fill(meta["overflow"], OVERFLOW)
             torch.maximum(self.needed, meta["n_isects"], out=self.needed)
         self.skip.copy_(torch.where(self.skip == 0, verdict, self.skip))
         self.loss.copy_(loss)

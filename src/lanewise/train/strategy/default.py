@@ -49,7 +49,8 @@ class DefaultStrategy:
         """Add the step's gradients in half images, the cameras that see each Gaussian, and the largest radii."""
         if v_means2d is not None:
             grad2d, count, widest = (self._statistics.get(name) for name in ("grad2d", "count", "radii"))
-            assert grad2d is not None and count is not None  # `prepare` saw to that
+            assert grad2d is not None  # `prepare` saw to that
+            assert count is not None
             observe(v_means2d, meta["radii"], meta["width"], meta["height"], grad2d, count, widest, skip=skip)
 
     def due(self, index: int) -> bool:
