@@ -36,12 +36,15 @@ class Bounded(Renderer):
     def takes_capacity(self, like: Tensor) -> bool:
         return True
 
-    def __call__(self, *args: Any, isect_capacity: int | None = None, **kwargs: Any):
+    def __call__(self, *args: Any, isect_capacity: tuple[int, int] | None = None, **kwargs: Any):
         colors, alphas, meta = super().__call__(*args, **kwargs)
         if isect_capacity is not None:
-            needed = meta["flatten_ids"].numel()
-            meta["n_isects"], meta["overflow"] = torch.tensor(needed), torch.tensor(needed > isect_capacity)
-            if needed > isect_capacity:
+            isects = meta["flatten_ids"].numel()
+            coarse = isects // 3 + 7
+            overflow = isects > isect_capacity[0] or coarse > isect_capacity[1]
+            meta |= {"n_isects": torch.tensor(isects), "n_coarse": torch.tensor(coarse)}
+            meta["overflow"] = torch.tensor(overflow)
+            if overflow:
                 type(self).overflows += 1
                 colors = colors * self.spoil(colors.detach())
         return colors, alphas, meta

@@ -34,10 +34,13 @@ def test_the_first_verdict_stays(loss: float, overflow: bool, skip: int, done: i
     controls = Controls(1, 4, CPU)
     controls.done.fill_(4)
     for value, full, needed in ((loss, overflow, 70), (0.5, False, 90)):
-        controls.judge(torch.tensor(value), {"overflow": torch.tensor(full), "n_isects": torch.tensor(needed)})
+        controls.judge(
+            torch.tensor(value),
+            {"overflow": torch.tensor(full), "n_isects": torch.tensor(needed), "n_coarse": torch.tensor(100 - needed)},
+        )
         controls.count()
     controls.judge(torch.tensor(torch.nan), {})
     controls.count()
     assert controls.skip.item() == (skip or DIVERGED)
     assert controls.done.item() == done
-    assert controls.needed.item() == 90
+    assert controls.needed.tolist() == [90, 30]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import time
 import warnings
 from collections import deque
@@ -21,10 +20,9 @@ from lanewise.train.graph import CaptureError, Graphs
 from lanewise.train.optimizer import NAMES, GaussianOptimizer
 from lanewise.train.photos import DevicePhotos, HostPhotos
 from lanewise.train.render import Rasterizer, Renderer
-from lanewise.train.step import DIVERGED, WARM_UP, Controls, Kind, Picture, TrainingStep
+from lanewise.train.step import DIVERGED, WARM_UP, Capacity, Controls, Kind, Picture, TrainingStep
 from lanewise.train.strategy import Strategy
 
-TILE_SIZES = (8, 16)  # edges of tiles that the renderer chooses from on a GPU, pixels
 RESIDENT = 0.5  # part of the free device memory that photographs may take for good
 MOST_FAILURES = 3  # to capture a step; then graphs are given up
 STREAMED_STEPS = 4  # most steps of a flight whose photographs are streamed
@@ -70,7 +68,7 @@ class Outcome:
 class _Flight:
     plans: Sequence[Plan]
     names: tuple[str, ...]  # of the parameters that take steps
-    report: Tensor  # [5] float64 on the host: skip, done, needed, loss, psnr
+    report: Tensor  # [6] float64 on the host: skip, done, needed (2), loss, psnr
     events: tuple[torch.cuda.Event, torch.cuda.Event] | None  # before and after
 
 
@@ -86,7 +84,7 @@ class Engine:
         data, config, optimizer, strategy, renderer, device: of the run.
     """
 
-    first_room = 1.25  # capacity of new lists, in those of the pictures seen so far
+    first_room = 1.25  # capacity of new lists, in what the pictures seen so far needed
     more_room = 1.25  # the same after they did not fit
 
     def __init__(
@@ -101,7 +99,9 @@ class Engine:
         self.data, self.config, self.optimizer, self.strategy = data, config, optimizer, strategy
         self.renderer, self.device = renderer, device
         on_gpu = device.type == "cuda"
-        self._bounded = isinstance(renderer, Renderer) and renderer.takes_capacity(optimizer.params["means"])
+        self._bounded: Renderer | None = None  # what renders with lists of a given capacity
+        if isinstance(renderer, Renderer) and renderer.takes_capacity(optimizer.params["means"]):
+            self._bounded = renderer
         self.longest = config.log_every if on_gpu or self._bounded else 1
         self.depth = 2 if self._bounded else 1
         if on_gpu:
@@ -119,12 +119,11 @@ class Engine:
         self._why_no_graph: str | None = None
         self._failures = 0  # to capture a step
         self._flights: deque[_Flight] = deque()
-        self._reports = [torch.zeros(5, dtype=torch.float64, pin_memory=on_gpu) for _ in range(2)]
+        self._reports = [torch.zeros(6, dtype=torch.float64, pin_memory=on_gpu) for _ in range(2)]
         self._memory: tuple[int, ...] = ()  # where the tensors were that the present graphs and lists are for
-        self._gaussians, self._needed = 0, 0  # at the last fit, and most list entries that a step has needed since
-        self.tile_size: int | None = None
-        self._resumed_tile_size: int | None = None
-        self.capacity: int | None = None
+        self._gaussians = 0  # at the last fit
+        self._needed: Capacity = (0, 0)  # most list entries that a step has needed since
+        self.capacity: Capacity | None = None
         self._stream = torch.cuda.Stream(device) if on_gpu else None
         self._times = dict.fromkeys(("device", "launch", "wait", "fit"), 0.0)
         self._counts = dict.fromkeys(("steps", "overflows", "repeated_steps"), 0)
@@ -143,14 +142,9 @@ class Engine:
         finally:
             outside.wait_stream(self._stream)
 
-    def start_at(self, step: int, facts: dict[str, Any]) -> None:
-        """Go on after so many steps with what `facts` said then."""
+    def start_at(self, step: int) -> None:
+        """So many steps are completed."""
         self.controls.done.fill_(step)
-        self._resumed_tile_size = facts.get("tile_size")
-
-    def facts(self) -> dict[str, Any]:
-        """What a checkpoint has to hold for the same bits: sums are taken tile by tile."""
-        return {} if self.tile_size is None else {"tile_size": self.tile_size}
 
     @property
     def in_the_air(self) -> int:
@@ -167,7 +161,7 @@ class Engine:
         Returns:
             seconds that it took; 0 where there is nothing to compile.
         """
-        if not self._bounded or self._stream is None or not len(self.optimizer):
+        if self._bounded is None or self._stream is None or not len(self.optimizer):
             return 0.0
         begin = time.perf_counter()
         self.controls.skip.fill_(WARM_UP)
@@ -175,17 +169,17 @@ class Engine:
         watched = self.strategy.watches(step)
         if watched:
             self.strategy.prepare(len(self.optimizer), self.device)
-        kinds = list(itertools.product(self._masked_and_not(), self._degrees(step), TILE_SIZES))
-        for number, (view, degree, tile_size) in enumerate(kinds):
+        kinds = [(view, degree) for view in self._masked_and_not() for degree in self._degrees(step)]
+        for number, (view, degree) in enumerate(kinds):
             tell(number, len(kinds))
             backgrounds = torch.zeros(self.config.batch_size, 3)
             plan = Plan(step, (view,) * self.config.batch_size, degree, backgrounds)
-            _, needed = self._look(plan)
+            capacity = _roomy(self.first_room, self._look(plan))
             (slots,) = self.photos.reserve([plan.views])
             self.controls.write([([0.0] * (2 * len(NAMES)), backgrounds, plan.views, slots)])
             self.photos.load(plan.views, slots)
             size = (self.data.train[view].height, self.data.train[view].width)
-            self._step(step, Kind(size, degree, watched, tile_size, 2 * needed + 1))
+            self._step(step, Kind(size, degree, watched, capacity))
             self._stream.synchronize()
         tell(len(kinds), len(kinds))
         self.controls.skip.zero_()
@@ -211,7 +205,6 @@ class Engine:
             "capture_ms": round(1e3 * graphs.seconds / max(graphs.captures, 1), 3) if graphs else 0.0,
             "replays": graphs.replays if graphs else 0,
             **self._counts,
-            "tile_size": self.tile_size,
             "capacity": self.capacity,
         }
 
@@ -251,8 +244,8 @@ class Engine:
             flight.events[1].synchronize()
             self._times["device"] += flight.events[0].elapsed_time(flight.events[1]) / 1e3
         self._times["wait"] += time.perf_counter() - begin
-        skip, done, needed, loss, psnr = flight.report.tolist()
-        self._needed = max(self._needed, int(needed))
+        skip, done, *needed, loss, psnr = flight.report.tolist()
+        self._needed = (max(self._needed[0], int(needed[0])), max(self._needed[1], int(needed[1])))
         self._counts["steps"] += len(flight.plans)
         if not skip:
             return Outcome(int(done), loss, psnr)
@@ -264,16 +257,13 @@ class Engine:
         """Have longer lists, and undo on the host what the steps from number `done` on would have done."""
         flights = [flight, *self._flights]
         self._flights.clear()
-        if self._stream is not None:
-            self._stream.synchronize()
-            needed = self.controls.needed.item()  # the later steps were rendered too, and tell what they need
-        else:
-            needed = self._needed
+        needed = self.controls.needed.tolist()  # waits for the later steps: they were rendered too
         lost = [(plan, each.names) for each in flights for plan in each.plans if plan.index >= done]
         for _, names in lost:
             self.optimizer.take_back(names)
         assert self.capacity is not None
-        self.capacity = max(self.capacity, int(self.more_room * needed))
+        more = _roomy(self.more_room, needed)
+        self.capacity = (max(self.capacity[0], more[0]), max(self.capacity[1], more[1]))
         if self._graphs is not None:
             self._graphs.clear()
         self.controls.skip.zero_()
@@ -285,7 +275,7 @@ class Engine:
 
     def _run(self, plan: Plan, watched: bool) -> Picture:
         view = self.data.train[plan.views[0]]
-        kind = Kind((view.height, view.width), plan.sh_degree, watched, self.tile_size, self.capacity)
+        kind = Kind((view.height, view.width), plan.sh_degree, watched, self.capacity)
         if self._graphs is not None and len(self.optimizer):
             try:
                 return self._graphs(kind, lambda: self._step(plan.index, kind))
@@ -320,7 +310,7 @@ class Engine:
         psnr = psnr_on_device(picture.render.clamp(0, 1), picture.target, picture.mask)
         told = (controls.skip, controls.done, controls.needed, controls.loss, psnr)
         self._reports.reverse()
-        self._reports[0].copy_(torch.cat([value.reshape(1).double() for value in told]), non_blocking=True)
+        self._reports[0].copy_(torch.cat([value.reshape(-1).double() for value in told]), non_blocking=True)
         return self._reports[0]
 
     def _events(self) -> tuple[torch.cuda.Event, torch.cuda.Event] | None:
@@ -347,32 +337,43 @@ class Engine:
     # --- lists
 
     def _fit(self, plan: Plan) -> None:
-        """Where Gaussians have come or gone: forget the graphs, and choose size and number of the lists anew."""
+        """Where Gaussians have come or gone: forget the graphs, and choose the capacity of the lists anew."""
         memory = (len(self.optimizer), *self.optimizer.addresses(), *self.strategy.addresses())
-        if not self._bounded or memory == self._memory:
+        if self._bounded is None or memory == self._memory:
             return
         assert not self._flights  # whose steps may be running still
         begin = time.perf_counter()
         if self._graphs is not None:
             self._graphs.clear()
-        grown = len(self.optimizer) / max(self._gaussians, 1) if self._needed else 0.0
-        self.tile_size, needed = self._look(plan)
-        if self._resumed_tile_size is not None:
-            self.tile_size, self._resumed_tile_size = self._resumed_tile_size, None
-        self.capacity = max(1, int(self.first_room * max(needed, self._needed * grown)))
-        self._memory, self._gaussians, self._needed = memory, len(self.optimizer), 0
+        grown = len(self.optimizer) / max(self._gaussians, 1)
+        seen = self._look(plan)
+        self.capacity = _roomy(self.first_room, [max(n, m * grown) for n, m in zip(seen, self._needed, strict=True)])
+        self._memory, self._gaussians, self._needed = memory, len(self.optimizer), (0, 0)
         self.controls.needed.zero_()
         self._times["fit"] += time.perf_counter() - begin
 
     @torch.no_grad()
-    def _look(self, plan: Plan) -> tuple[int, int]:
-        """Render a step's pictures with lists as long as they need to be: edge of a tile, and how long they were."""
+    def _look(self, plan: Plan) -> list[int]:
+        """What the lists of a step need; they are counted before there has to be room for them."""
+        assert self._bounded is not None
         views = [self.data.train[i] for i in plan.views]
         viewmats, Ks = (
             torch.stack([torch.as_tensor(getattr(view, name)).float() for view in views]).to(self.device)
             for name in ("viewmat", "K")
         )
-        _, _, meta = self.renderer(
-            self.optimizer.params, viewmats, Ks, views[0].width, views[0].height, sh_degree=plan.sh_degree
+        _, _, meta = self._bounded(
+            self.optimizer.params,
+            viewmats,
+            Ks,
+            views[0].width,
+            views[0].height,
+            sh_degree=plan.sh_degree,
+            isect_capacity=(1, 1),
         )
-        return meta["tile_size"], meta["flatten_ids"].numel()
+        return torch.stack([meta["n_isects"], meta["n_coarse"]]).tolist()
+
+
+def _roomy(room: float, needed: Sequence[float]) -> Capacity:
+    """A capacity with room to spare for both kinds of lists."""
+    isects, coarse = (max(1, int(room * n)) for n in needed)
+    return isects, coarse

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 
@@ -84,7 +84,7 @@ class Graphs(Generic[_Result]):
         _record(self._anchor, make_room, None)
 
 
-def _record(graph: torch.cuda.CUDAGraph, work: Callable[[], _Result], pool: tuple[int, int] | None) -> _Result:
+def _record(graph: torch.cuda.CUDAGraph, work: Callable[[], _Result], pool: Any) -> _Result:
     """Capture without `torch.cuda.graph`, which collects garbage and empties torch's cache at every capture.
 
     Only this thread's actions are restricted: others may decode photographs into pinned memory meanwhile.

@@ -68,8 +68,7 @@ class Renderer:
         *,
         sh_degree: int,
         backgrounds: Tensor | None = None,
-        tile_size: int | None = None,
-        isect_capacity: int | None = None,
+        isect_capacity: int | tuple[int, int] | None = None,
     ) -> tuple[Tensor, Tensor, dict[str, Any]]:
         """Render C cameras.
 
@@ -80,7 +79,7 @@ class Renderer:
             width, height: size of the pictures, pixels.
             sh_degree: degree to use, at most that of `params`; higher coefficients get no gradient at all at degree 0.
             backgrounds: colours behind the scene, [C, 3]; black without.
-            tile_size, isect_capacity: as of `rasterization`.
+            isect_capacity: as of `rasterization`.
 
         Returns:
             colours [C, H, W, 3] (not clamped), alphas [C, H, W, 1], and `meta` as of `rasterization`.
@@ -103,7 +102,6 @@ class Renderer:
             rasterize_mode="antialiased" if self.antialiased else "classic",
             absgrad=self.absgrad,
             backend=self.backend,
-            tile_size=tile_size,
             **lists,
         )
 

@@ -17,6 +17,7 @@ from lanewise.train.render import Rasterizer
 from lanewise.train.strategy import Strategy
 
 OVERFLOW, DIVERGED, WARM_UP = 1, 2, 3  # why steps are skipped
+Capacity = tuple[int, int]
 _PADDED = 4  # words a parameter's two coefficients take: addresses are then multiples of 16 bytes
 
 
@@ -28,14 +29,14 @@ class Kind:
         size: height and width of the photographs.
         sh_degree: of the harmonics.
         watched: whether the strategy gathers statistics.
-        tile_size, capacity: of the lists of Gaussians; None: the renderer's choice, and as long as they need to be.
+        capacity: of the lists of Gaussians, and of the coarse lists that they are made from; None: as long as they
+            need to be.
     """
 
     size: Size
     sh_degree: int
     watched: bool
-    tile_size: int | None = None
-    capacity: int | None = None
+    capacity: Capacity | None = None
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class Controls:
     Attributes:
         skip: int32 [1], 0 or why steps are skipped.
         done: int64 [1], steps completed.
-        needed: int64 [1], most list entries that a step has needed since this was set to 0.
+        needed: int64 [2], most entries of the lists and of the coarse lists that a step has needed since this was 0.
         loss: float32 [1], of the last step.
     """
 
@@ -89,7 +90,7 @@ class Controls:
         self._row = torch.zeros(1, dtype=torch.int64, device=device)
         self.skip = torch.zeros(1, dtype=torch.int32, device=device)
         self.done = torch.zeros(1, dtype=torch.int64, device=device)
-        self.needed = torch.zeros(1, dtype=torch.int64, device=device)
+        self.needed = torch.zeros(2, dtype=torch.int64, device=device)
         self.loss = torch.zeros(1, device=device)
         self._fine = torch.zeros(1, dtype=torch.int32, device=device)
         # The host writes one while the other may be on its way: two flights are in the air at most.
@@ -122,7 +123,7 @@ class Controls:
         verdict = self._fine.masked_fill(torch.isfinite(loss).logical_not(), DIVERGED)
         if "overflow" in meta:
             verdict = verdict.masked_fill(meta["overflow"], OVERFLOW)
-            torch.maximum(self.needed, meta["n_isects"], out=self.needed)
+            torch.maximum(self.needed, torch.stack([meta["n_isects"], meta["n_coarse"]]), out=self.needed)
         self.skip.copy_(torch.where(self.skip == 0, verdict, self.skip))
         self.loss.copy_(loss)
 
@@ -167,7 +168,7 @@ class TrainingStep:
         orders = controls.next()
         batch = self.photos.batch(kind.size, orders.views, orders.slots)
         height, width = kind.size
-        lists = {} if kind.capacity is None else {"tile_size": kind.tile_size, "isect_capacity": kind.capacity}
+        lists = {} if kind.capacity is None else {"isect_capacity": kind.capacity}
         colors, _, meta = self.renderer(
             self.optimizer.params,
             batch.viewmats,

@@ -87,7 +87,7 @@ class Trainer:
         tensors["random.generator"] = self.generator.get_state()
         tensors["random.round"] = torch.tensor(self._round, dtype=torch.int64)
         facts = {"capture": self.data.digest(), "changes": vars(self._changes), "lanewise": lanewise.__version__}
-        return tensors, facts | self.engine.facts()
+        return tensors, facts
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Go on from a checkpoint.
@@ -113,7 +113,7 @@ class Trainer:
         self._round = checkpoint.tensors["random.round"].tolist()
         self._changes = Changes(**checkpoint.facts["changes"])
         self.step = self._launched = self._resumed_from = checkpoint.step
-        self.engine.start_at(self.step, checkpoint.facts)
+        self.engine.start_at(self.step)
         self.seconds = next((record["seconds"] for record in reversed(self.run_folder.metrics())), 0.0)
         self._last_record = (self.step, self.seconds)
 
