@@ -69,6 +69,7 @@ def test_nothing_counts():
 def test_what_a_mask_hides_may_be_anything():
     render, target, mask = pictures((1, 40, 50, 3), masked=True)
     want = loss_and_gradient((render, target, mask), 0.2, HERE)
+    assert mask is not None
     render[~mask], target[~mask] = torch.nan, torch.inf
     got = loss_and_gradient((render, target, mask), 0.2, HERE)
     assert all(torch.equal(a, b) for a, b in zip(got, want, strict=True))

@@ -87,8 +87,8 @@ def _forward(
     else:
         counted = mask[..., None].expand_as(render).to(render.dtype)
         render, target = render * counted, target * counted
-    arrays = (x.detach().contiguous().numpy() for x in (render, target, counted))
-    loss, gradient = cpu.photometric_loss(*arrays, ssim_weight)
+    x, y, m = (tensor.detach().contiguous().numpy() for tensor in (render, target, counted))
+    loss, gradient = cpu.photometric_loss(x, y, m, ssim_weight)
     return torch.tensor(loss, dtype=render.dtype), torch.from_numpy(gradient) if with_gradient else render.new_empty(0)
 
 

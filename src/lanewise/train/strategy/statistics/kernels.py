@@ -24,7 +24,7 @@ def observe(
     total, seen, largest = tl.zeros([BLOCK], tl.float32), tl.zeros([BLOCK], tl.float32), tl.zeros([BLOCK], tl.int32)
     v = v_means2d + n * row_stride
     r = radii + 2 * n
-    for _ in range(0, cameras):
+    for _ in range(cameras):
         rx, ry = tl.load(r, inside, 0), tl.load(r + 1, inside, 0)
         visible = (rx > 0) & (ry > 0)
         x = tl.load(v, visible, 0.0) * half_width
