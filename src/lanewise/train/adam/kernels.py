@@ -17,9 +17,9 @@ def step(
     What stays is neither read nor written.
     """
     k = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    active = k < size
     if GUARD:
-        active = active & (tl.load(skip) == 0)
+        size = tl.where(tl.load(skip) == 0, size, 0)
+    active = k < size
     if SELECT:
         active = active & (tl.load(visible + k // K, active, 0) != 0)
     g = tl.load(grad + k, active, 0.0)

@@ -42,6 +42,7 @@ def adam_step(
     kernels.step[(programs,)](
         param, grad, exp_avg, exp_avg_sq, coefficients, rows, guard, size,
         betas[0], betas[1], 1 - betas[0], 1 - betas[1], eps,
-        K=1 if visible is None else size // param.shape[0], SELECT=visible is not None, GUARD=skip is not None, BLOCK=BLOCK,
+        K=1 if visible is None else size // param.shape[0],
+        SELECT=visible is not None, GUARD=skip is not None, BLOCK=BLOCK,
     )  # fmt: skip
     increment_version([param, exp_avg, exp_avg_sq])  # autograd's guard against values changed behind its back

@@ -106,7 +106,10 @@ def _check(
     _check_betas(betas)
     if not eps >= 0:
         raise InputError("eps", got=eps, expected="a number from 0 on")
-    for name, tensor, dtype, shape in (("visible", visible, torch.bool, param.shape[:1]), ("skip", skip, torch.int32, (1,))):
+    for name, tensor, dtype, shape in (
+        ("visible", visible, torch.bool, param.shape[:1]),
+        ("skip", skip, torch.int32, (1,)),
+    ):
         if tensor is not None and (tensor.dtype, tensor.device, tensor.shape) != (dtype, param.device, shape):
             got = f"{tensor.dtype} {list(tensor.shape)} on {tensor.device}"
             raise InputError(name, got=got, expected=f"{dtype} {list(shape)} on {param.device}")

@@ -116,15 +116,15 @@ def similarity(
     """
     picture, top, j = _strip(H, L, rows, BLOCK)
     plane = plane.to(tl.int64)  # the argument's own width follows its value
-    exists, inner = j < L, j < L - (_TAPS - 1) * D
+    end, inner = top + rows, j < L - (_TAPS - 1) * D
     zero = tl.zeros([BLOCK], tl.float32)
     difference, dissimilarity, numbers, windows = zero, zero, zero, zero
     REACH: tl.constexpr = _TAPS - 1 if SSIM else 0  # rows after its own that the program's windows end in
     p, d, pp, dd = _open_windows(BLOCK), _open_windows(BLOCK), _open_windows(BLOCK), _open_windows(BLOCK)
-    for i in range(0, tl.minimum(rows + REACH, H - top)):
+    for i in range(tl.minimum(rows + REACH, H - top)):
         row = picture * H + top + i
         x_row, y_row, m_row = render + row * L + j, target + row * L + j, _mask_row(mask, row, j, L, D, MASKED)
-        own = _counts(m_row, exists & (i < rows), MASKED)
+        own = _counts(m_row, j < tl.where(top + i < end, L, 0), MASKED)
         difference += tl.abs(tl.load(x_row, own, 0.0) - tl.load(y_row, own, 0.0))
         numbers += tl.where(own, 1.0, 0.0)
         if SSIM:
@@ -184,7 +184,7 @@ def gradient(
     zero = tl.zeros([BLOCK], tl.float32)
     REACH: tl.constexpr = _TAPS - 1 if SSIM else 0  # rows before a pixel's own that its windows begin in
     s, t, st = _open_windows(BLOCK), _open_windows(BLOCK), _open_windows(BLOCK)
-    for i in range(0, tl.minimum(rows, H - top) + REACH):
+    for i in range(tl.minimum(rows, H - top) + REACH):
         first = top + i - REACH
         su, sq, sw = zero, zero, zero
         if SSIM:

@@ -39,7 +39,12 @@ def photometric_loss(
     plane = C * (H - WINDOW + 1) * inner if ssim else 0
     sums = render.new_empty(4, programs)
     derivatives = render.new_empty(3 * plane if with_gradient else 0)
-    pictures = (render, target, render if mask is None else mask.view(torch.uint8), derivatives)  # any pointer for no mask
+    pictures = (
+        render,
+        target,
+        render if mask is None else mask.view(torch.uint8),
+        derivatives,
+    )  # any pointer for no mask
     sizes = (H, L, ROWS, plane)
     how = {"D": D, "SSIM": ssim, "MASKED": mask is not None, "BLOCK": BLOCK}
     kernels.similarity[(programs,)](*pictures, sums, *sizes, GRADIENT=with_gradient, **how)

@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lanewise.errors import InputError
+from lanewise.errors import InputError, UnsupportedError
 from lanewise.splat._backend import check_tensor, resolve_backend
-from lanewise.splat._operator import operator
 from lanewise.train.photometric import cpu, reference
 from lanewise.train.photometric.reference import WINDOW
 
@@ -88,8 +87,8 @@ def _forward(
     else:
         counted = mask[..., None].expand_as(render).to(render.dtype)
         render, target = render * counted, target * counted
-    arrays = (x.detach().contiguous().numpy() for x in (render, target, counted))
-    loss, gradient = cpu.photometric_loss(*arrays, ssim_weight)
+    x, y, m = (tensor.detach().contiguous().numpy() for tensor in (render, target, counted))
+    loss, gradient = cpu.photometric_loss(x, y, m, ssim_weight)
     return torch.tensor(loss, dtype=render.dtype), torch.from_numpy(gradient) if with_gradient else render.new_empty(0)
 
 
@@ -130,4 +129,33 @@ _custom_scaled = torch.library.custom_op("lanewise::photometric_loss_backward", 
 _custom.register_fake(_fake_forward)
 _custom_scaled.register_fake(_fake_scaled)
 _custom.register_autograd(_backward_by(_custom_scaled), setup_context=_save_gradient)
-_photometric_loss = operator(_custom, _forward, _save_gradient, _backward_by(_scaled))
+
+
+# Eager code needs nothing of the registered operators' wrappers, which cost as much as a kernel. The renderer's way
+# around them refuses a second derivative only where the upstream gradient needs one, and a loss's seldom does.
+class _Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, gradient: Tensor, upstream: Tensor, render: Tensor) -> Tensor:
+        return _scaled(gradient, upstream, render)
+
+    @staticmethod
+    def backward(ctx: Any, *_: Tensor) -> Any:
+        raise UnsupportedError(
+            "the photometric loss's second derivative",
+            why="the kernels compute the first one only",
+            fix="backend='reference'",
+        )
+
+
+class _Eager(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *args: Any) -> tuple[Tensor, Tensor]:
+        output = _forward(*args)
+        _save_gradient(ctx, args, output)
+        return output
+
+    backward = staticmethod(_backward_by(_Scaled.apply))
+
+
+def _photometric_loss(*args: Any) -> tuple[Tensor, Tensor]:
+    return _custom(*args) if torch.compiler.is_compiling() else _Eager.apply(*args)

@@ -17,13 +17,14 @@ def observe(
     GUARD: nothing changes where `skip` [1] is not 0.
     """
     n = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = n < N
+    rows = N
     if GUARD:
-        inside = inside & (tl.load(skip) == 0)
+        rows = tl.where(tl.load(skip) == 0, N, 0)
+    inside = n < rows
     total, seen, largest = tl.zeros([BLOCK], tl.float32), tl.zeros([BLOCK], tl.float32), tl.zeros([BLOCK], tl.int32)
     v = v_means2d + n * row_stride
     r = radii + 2 * n
-    for _ in range(0, cameras):
+    for _ in range(cameras):
         rx, ry = tl.load(r, inside, 0), tl.load(r + 1, inside, 0)
         visible = (rx > 0) & (ry > 0)
         x = tl.load(v, visible, 0.0) * half_width
@@ -36,4 +37,6 @@ def observe(
     tl.store(grad2d + n, tl.load(grad2d + n, inside, 0.0) + total, inside)
     tl.store(count + n, tl.load(count + n, inside, 0.0) + seen, inside)
     if WIDEST:
-        tl.store(widest + n, tl.maximum(tl.load(widest + n, inside, 0.0), tl.div_rn(largest.to(tl.float32), longest)), inside)
+        tl.store(
+            widest + n, tl.maximum(tl.load(widest + n, inside, 0.0), tl.div_rn(largest.to(tl.float32), longest)), inside
+        )

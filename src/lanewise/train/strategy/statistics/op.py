@@ -68,16 +68,12 @@ def _check(
     check_positive("width", width)
     check_positive("height", height)
     for name, tensor, shape in (("radii", radii, v_means2d.shape), ("skip", skip, (1,))):
-        if tensor is not None and (tensor.dtype, tensor.device, tensor.shape) != (
-            torch.int32,
-            v_means2d.device,
-            shape,
-        ):
+        wanted = (torch.int32, v_means2d.device, shape)
+        if tensor is not None and (tensor.dtype, tensor.device, tensor.shape) != wanted:
             got = f"{tensor.dtype} {list(tensor.shape)} on {tensor.device}"
             raise InputError(name, got=got, expected=f"torch.int32 {list(shape)} on {v_means2d.device}")
-    for name, tensor in (("grad2d", grad2d), ("count", count), ("widest", widest)):
-        if tensor is None and name == "widest":
-            continue
+    sums = {"grad2d": grad2d, "count": count} | ({} if widest is None else {"widest": widest})
+    for name, tensor in sums.items():
         check_tensor(name, tensor, (v_means2d.shape[1],), v_means2d)
         if not tensor.is_contiguous():
             got = f"strides {list(tensor.stride())}"
