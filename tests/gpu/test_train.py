@@ -64,6 +64,7 @@ def test_the_graph_is_used_and_ends_where_single_launches_end(capture: Path, tmp
     assert abs(with_graph["psnr"] - without["psnr"]) < 1.0
     assert min(with_graph["psnr"], without["psnr"]) > with_graph["baseline_psnr"]
     assert timing["photographs"] == "resident"
+    assert with_graph["warmup_seconds"] > 0
 
 
 def test_the_same_bits_with_and_without_a_graph(capture: Path, tmp_path: Path, deterministic: None):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -163,6 +164,23 @@ def test_a_loss_that_is_not_finite_is_named_although_later_steps_were_launched(
     monkeypatch.setattr(step, "photometric_loss", poisoned)
     with pytest.raises(DivergedError, match=r"in step 14, .*step_12\.safetensors"):
         train(capture, tmp_path / "run", QUICK, renderer=Bounded())
+
+
+def test_warming_up_changes_nothing(capture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    config = dataclasses.replace(QUICK, selective_adam=True, sh_degree=2)
+    straight = run(capture, tmp_path / "straight", config)
+    folder = RunFolder(tmp_path / "warm")
+    folder.prepare()
+    trainer = Trainer(load_data(capture, config), config, folder, torch.device("cpu"), silent, Bounded())
+    told: list[tuple[int, int]] = []
+    assert trainer.engine.warm_up(0, lambda *progress: told.append(progress)) == 0.0  # the CPU has nothing to compile
+    assert told == []
+    monkeypatch.setattr(trainer.engine, "_stream", SimpleNamespace(synchronize=lambda: None))
+    assert trainer.engine.warm_up(0, lambda *progress: told.append(progress)) > 0
+    assert told == [(0, 3), (1, 3), (2, 3), (3, 3)]  # degrees 0, 1 and 2
+    monkeypatch.undo()
+    trainer.run()
+    same(folder, straight, config)
 
 
 class Pretended:

@@ -24,7 +24,7 @@ from lanewise.train.step import DIVERGED, WARM_UP, Capacity, Controls, Kind, Pic
 from lanewise.train.strategy import Strategy
 
 RESIDENT = 0.5  # part of the free device memory that photographs may take for good
-MOST_FAILURES = 3  # to capture a step; then graphs are given up
+MOST_FAILURES = 3  # to capture a step, one after another; then graphs are given up
 STREAMED_STEPS = 4  # most steps of a flight whose photographs are streamed
 
 
@@ -117,7 +117,7 @@ class Engine:
         if on_gpu and self._bounded and config.cuda_graph:
             self._graphs = Graphs(device)
         self._why_no_graph: str | None = None
-        self._failures = 0  # to capture a step
+        self._failures = 0  # to capture a step, one after another
         self._flights: deque[_Flight] = deque()
         self._reports = [torch.zeros(6, dtype=torch.float64, pin_memory=on_gpu) for _ in range(2)]
         self._memory: tuple[int, ...] = ()  # where the tensors were that the present graphs and lists are for
@@ -205,7 +205,7 @@ class Engine:
             "capture_ms": round(1e3 * graphs.seconds / max(graphs.captures, 1), 3) if graphs else 0.0,
             "replays": graphs.replays if graphs else 0,
             **self._counts,
-            "capacity": self.capacity,
+            "capacity": list(self.capacity or ()),
         }
 
     # --- flights
@@ -278,7 +278,9 @@ class Engine:
         kind = Kind((view.height, view.width), plan.sh_degree, watched, self.capacity)
         if self._graphs is not None and len(self.optimizer):
             try:
-                return self._graphs(kind, lambda: self._step(plan.index, kind))
+                picture = self._graphs(kind, lambda: self._step(plan.index, kind))
+                self._failures = 0
+                return picture
             except CaptureError as error:
                 self._give_up_graphs(error)
         return self._step(plan.index, kind)
