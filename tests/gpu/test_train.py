@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from lanewise.train import RunFolder, TrainConfig, engine, photos, resume, train
+from lanewise.train import RunFolder, TrainConfig, engine, lists, photos, resume, train
 from lanewise.train.checkpoint import load_checkpoint
 from lanewise.train.graph import CaptureError, Graphs
 
@@ -79,8 +79,8 @@ def test_overflows_change_nothing(
     capture: Path, tmp_path: Path, deterministic: None, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
 ):
     roomy = run(capture, tmp_path / "roomy", **options)
-    monkeypatch.setattr(engine.Engine, "first_room", 0.1)
-    monkeypatch.setattr(engine.Engine, "more_room", 1.0)
+    monkeypatch.setattr(lists.Lists, "first_room", 0.1)
+    monkeypatch.setattr(lists.Lists, "more_room", 1.0)
     tight = run(capture, tmp_path / "tight", **options)
     assert tight.summary()["timing"]["overflows"] >= 4
     same(tight, roomy)

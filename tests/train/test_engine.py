@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lanewise.train import DivergedError, Renderer, RunFolder, TrainConfig, engine, resume, silent, step, train
+from lanewise.train import DivergedError, Renderer, RunFolder, TrainConfig, lists, resume, silent, step, train
 from lanewise.train.checkpoint import load_checkpoint
 from lanewise.train.data import load_data
 from lanewise.train.graph import CaptureError
@@ -74,8 +74,8 @@ def same(a: RunFolder, b: RunFolder, config: TrainConfig) -> None:
 @pytest.fixture
 def tight(monkeypatch: pytest.MonkeyPatch) -> None:
     """New lists are far too short, and longer ones hardly long enough."""
-    monkeypatch.setattr(engine.Engine, "first_room", 0.2)
-    monkeypatch.setattr(engine.Engine, "more_room", 1.0)
+    monkeypatch.setattr(lists.Lists, "first_room", 0.2)
+    monkeypatch.setattr(lists.Lists, "more_room", 1.0)
     monkeypatch.setattr(Bounded, "overflows", 0)
 
 

@@ -17,51 +17,17 @@ from lanewise.train.config import TrainConfig
 from lanewise.train.data import TrainingData
 from lanewise.train.evaluation import psnr_on_device
 from lanewise.train.graph import CaptureError, Graphs
+from lanewise.train.lists import Capacity, Lists
 from lanewise.train.optimizer import NAMES, GaussianOptimizer
 from lanewise.train.photos import DevicePhotos, HostPhotos
+from lanewise.train.plan import Outcome, Plan
 from lanewise.train.render import Rasterizer, Renderer
-from lanewise.train.step import DIVERGED, WARM_UP, Capacity, Controls, Kind, Picture, TrainingStep
+from lanewise.train.step import DIVERGED, WARM_UP, Controls, Kind, Picture, TrainingStep
 from lanewise.train.strategy import Strategy
 
 RESIDENT = 0.5  # part of the free device memory that photographs may take for good
 MOST_FAILURES = 3  # to capture a step, one after another; then graphs are given up
 STREAMED_STEPS = 4  # most steps of a flight whose photographs are streamed
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is decided about a step before it runs.
-
-    Attributes:
-        index: its number, from 0.
-        views: numbers of its training views.
-        sh_degree: of the harmonics.
-        backgrounds: [B, 3] float32 on the CPU.
-    """
-
-    index: int
-    views: tuple[int, ...]
-    sh_degree: int
-    backgrounds: Tensor
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of a flight.
-
-    Attributes:
-        completed: steps of the run that are completed now.
-        loss, psnr: of the last step; psnr in dB.
-        diverged: the number of the step whose loss was not finite, None when there was none.
-        repeat: plans that have not counted, since the lists of Gaussians of one of them did not fit: they are to be
-            launched again. Plans of later flights are among them.
-    """
-
-    completed: int
-    loss: float
-    psnr: float
-    diverged: int | None = None
-    repeat: tuple[Plan, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -84,9 +50,6 @@ class Engine:
         data, config, optimizer, strategy, renderer, device: of the run.
     """
 
-    first_room = 1.25  # capacity of new lists, in what the pictures seen so far needed
-    more_room = 1.25  # the same after they did not fit
-
     def __init__(
         self,
         data: TrainingData,
@@ -99,11 +62,11 @@ class Engine:
         self.data, self.config, self.optimizer, self.strategy = data, config, optimizer, strategy
         self.renderer, self.device = renderer, device
         on_gpu = device.type == "cuda"
-        self._bounded: Renderer | None = None  # what renders with lists of a given capacity
+        self.lists: Lists | None = None  # where nothing waits to learn how long they have to be
         if isinstance(renderer, Renderer) and renderer.takes_capacity(optimizer.params["means"]):
-            self._bounded = renderer
-        self.longest = config.log_every if on_gpu or self._bounded else 1
-        self.depth = 2 if self._bounded else 1
+            self.lists = Lists(renderer, data, device)
+        self.longest = config.log_every if on_gpu or self.lists else 1
+        self.depth = 2 if self.lists else 1
         if on_gpu:
             budget = int(RESIDENT * torch.cuda.mem_get_info(device)[0])
             photos = DevicePhotos(data, device, budget, STREAMED_STEPS * config.batch_size)
@@ -114,16 +77,13 @@ class Engine:
         self.controls = Controls(config.batch_size, self.longest, device)
         self._step = TrainingStep(config, photos, optimizer, strategy, renderer, self.controls)
         self._graphs: Graphs[Picture] | None = None
-        if on_gpu and self._bounded and config.cuda_graph:
+        if on_gpu and self.lists and config.cuda_graph:
             self._graphs = Graphs(device)
         self._why_no_graph: str | None = None
         self._failures = 0  # to capture a step, one after another
         self._flights: deque[_Flight] = deque()
         self._reports = [torch.zeros(6, dtype=torch.float64, pin_memory=on_gpu) for _ in range(2)]
         self._memory: tuple[int, ...] = ()  # where the tensors were that the present graphs and lists are for
-        self._gaussians = 0  # at the last fit
-        self._needed: Capacity = (0, 0)  # most list entries that a step has needed since
-        self.capacity: Capacity | None = None
         self._stream = torch.cuda.Stream(device) if on_gpu else None
         self._times = dict.fromkeys(("device", "launch", "wait", "fit"), 0.0)
         self._counts = dict.fromkeys(("steps", "overflows", "repeated_steps"), 0)
@@ -161,7 +121,7 @@ class Engine:
         Returns:
             seconds that it took; 0 where there is nothing to compile.
         """
-        if self._bounded is None or self._stream is None or not len(self.optimizer):
+        if self.lists is None or self._stream is None or not len(self.optimizer):
             return 0.0
         begin = time.perf_counter()
         self.controls.skip.fill_(WARM_UP)
@@ -174,12 +134,12 @@ class Engine:
             tell(number, len(kinds))
             backgrounds = torch.zeros(self.config.batch_size, 3)
             plan = Plan(step, (view,) * self.config.batch_size, degree, backgrounds)
-            capacity = _roomy(self.first_room, self._look(plan))
+            self.lists.fit(self.optimizer.params, plan)
             (slots,) = self.photos.reserve([plan.views])
             self.controls.write([([0.0] * (2 * len(NAMES)), backgrounds, plan.views, slots)])
             self.photos.load(plan.views, slots)
             size = (self.data.train[view].height, self.data.train[view].width)
-            self._step(step, Kind(size, degree, watched, capacity))
+            self._step(step, Kind(size, degree, watched, self.lists.capacity))
             self._stream.synchronize()
         tell(len(kinds), len(kinds))
         self.controls.skip.zero_()
@@ -205,7 +165,7 @@ class Engine:
             "capture_ms": round(1e3 * graphs.seconds / max(graphs.captures, 1), 3) if graphs else 0.0,
             "replays": graphs.replays if graphs else 0,
             **self._counts,
-            "capacity": list(self.capacity or ()),
+            "capacity": list(self._capacity or ()),
         }
 
     # --- flights
@@ -221,7 +181,7 @@ class Engine:
         names = self._moving(plans[0].sh_degree)
         slots = self.photos.reserve([plan.views for plan in plans])
         announced = [self._announce(plan, names) for plan in plans]
-        self._fit(plans[0])
+        self._notice_changes(plans[0])
         rows = zip(announced, plans, slots, strict=True)
         self.controls.write([(told, plan.backgrounds, plan.views, places) for told, plan, places in rows])
         events = self._events()
@@ -245,7 +205,8 @@ class Engine:
             self._times["device"] += flight.events[0].elapsed_time(flight.events[1]) / 1e3
         self._times["wait"] += time.perf_counter() - begin
         skip, done, *needed, loss, psnr = flight.report.tolist()
-        self._needed = (max(self._needed[0], int(needed[0])), max(self._needed[1], int(needed[1])))
+        if self.lists is not None:
+            self.lists.saw(needed)
         self._counts["steps"] += len(flight.plans)
         if not skip:
             return Outcome(int(done), loss, psnr)
@@ -261,9 +222,8 @@ class Engine:
         lost = [(plan, each.names) for each in flights for plan in each.plans if plan.index >= done]
         for _, names in lost:
             self.optimizer.take_back(names)
-        assert self.capacity is not None
-        more = _roomy(self.more_room, needed)
-        self.capacity = (max(self.capacity[0], more[0]), max(self.capacity[1], more[1]))
+        assert self.lists is not None
+        self.lists.enlarge(needed)
         if self._graphs is not None:
             self._graphs.clear()
         self.controls.skip.zero_()
@@ -275,7 +235,7 @@ class Engine:
 
     def _run(self, plan: Plan, watched: bool) -> Picture:
         view = self.data.train[plan.views[0]]
-        kind = Kind((view.height, view.width), plan.sh_degree, watched, self.capacity)
+        kind = Kind((view.height, view.width), plan.sh_degree, watched, self._capacity)
         if self._graphs is not None and len(self.optimizer):
             try:
                 picture = self._graphs(kind, lambda: self._step(plan.index, kind))
@@ -296,6 +256,24 @@ class Engine:
             "slower and gives the same results",
             stacklevel=2,
         )
+
+    @property
+    def _capacity(self) -> Capacity | None:
+        return None if self.lists is None else self.lists.capacity
+
+    def _notice_changes(self, plan: Plan) -> None:
+        """Where Gaussians have come or gone, forget the graphs and fit the lists."""
+        memory = (len(self.optimizer), *self.optimizer.addresses(), *self.strategy.addresses())
+        if self.lists is None or memory == self._memory:
+            return
+        assert not self._flights  # whose steps may be running still
+        begin = time.perf_counter()
+        if self._graphs is not None:
+            self._graphs.clear()
+        self.lists.fit(self.optimizer.params, plan)
+        self._memory = memory
+        self.controls.needed.zero_()
+        self._times["fit"] += time.perf_counter() - begin
 
     def _moving(self, sh_degree: int) -> tuple[str, ...]:
         """The parameters that a step with harmonics to this degree changes."""
@@ -335,47 +313,3 @@ class Engine:
         reached = (min(index // config.sh_degree_interval, config.sh_degree) for index in (step, config.steps - 1))
         first, last = reached
         return range(first, last + 1)
-
-    # --- lists
-
-    def _fit(self, plan: Plan) -> None:
-        """Where Gaussians have come or gone: forget the graphs, and choose the capacity of the lists anew."""
-        memory = (len(self.optimizer), *self.optimizer.addresses(), *self.strategy.addresses())
-        if self._bounded is None or memory == self._memory:
-            return
-        assert not self._flights  # whose steps may be running still
-        begin = time.perf_counter()
-        if self._graphs is not None:
-            self._graphs.clear()
-        grown = len(self.optimizer) / max(self._gaussians, 1)
-        seen = self._look(plan)
-        self.capacity = _roomy(self.first_room, [max(n, m * grown) for n, m in zip(seen, self._needed, strict=True)])
-        self._memory, self._gaussians, self._needed = memory, len(self.optimizer), (0, 0)
-        self.controls.needed.zero_()
-        self._times["fit"] += time.perf_counter() - begin
-
-    @torch.no_grad()
-    def _look(self, plan: Plan) -> list[int]:
-        """What the lists of a step need; they are counted before there has to be room for them."""
-        assert self._bounded is not None
-        views = [self.data.train[i] for i in plan.views]
-        viewmats, Ks = (
-            torch.stack([torch.as_tensor(getattr(view, name)).float() for view in views]).to(self.device)
-            for name in ("viewmat", "K")
-        )
-        _, _, meta = self._bounded(
-            self.optimizer.params,
-            viewmats,
-            Ks,
-            views[0].width,
-            views[0].height,
-            sh_degree=plan.sh_degree,
-            isect_capacity=(1, 1),
-        )
-        return torch.stack([meta["n_isects"], meta["n_coarse"]]).tolist()
-
-
-def _roomy(room: float, needed: Sequence[float]) -> Capacity:
-    """A capacity with room to spare for both kinds of lists."""
-    isects, coarse = (max(1, int(room * n)) for n in needed)
-    return isects, coarse

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from lanewise.train.config import TrainConfig
+from lanewise.train.lists import Capacity
 from lanewise.train.optimizer import NAMES, GaussianOptimizer
 from lanewise.train.photometric import photometric_loss
 from lanewise.train.photos import Photos, Size
@@ -17,7 +18,6 @@ from lanewise.train.render import Rasterizer
 from lanewise.train.strategy import Strategy
 
 OVERFLOW, DIVERGED, WARM_UP = 1, 2, 3  # why steps are skipped
-Capacity = tuple[int, int]
 _PADDED = 4  # words a parameter's two coefficients take: addresses are then multiples of 16 bytes
 
 

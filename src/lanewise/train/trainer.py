@@ -16,11 +16,12 @@ from lanewise.splat._backend import resolve_backend
 from lanewise.train.checkpoint import Checkpoint, checkpoint_bytes, save_checkpoint
 from lanewise.train.config import TrainConfig
 from lanewise.train.data import TrainingData, initial_gaussians
-from lanewise.train.engine import Engine, Outcome, Plan
+from lanewise.train.engine import Engine
 from lanewise.train.evaluation import evaluate
 from lanewise.train.interrupt import deferred_interrupt
 from lanewise.train.observer import Observer, StepRecord, memory_bytes
 from lanewise.train.optimizer import GaussianOptimizer
+from lanewise.train.plan import Outcome, Plan
 from lanewise.train.render import Rasterizer, Renderer
 from lanewise.train.run_folder import MetricsLog, RunFolder
 from lanewise.train.strategy import Changes, DefaultStrategy, Strategy
