@@ -6,7 +6,7 @@ that are still open in y: both halves of the separable window stay in registers,
 is read again from a cache.
 
 With u, v, w the derivatives of a window's similarity by E[x], E[x^2], E[x y] (`cpu.py`), and q = 2 v + w:
-    d / d x_p = sum_q g(p - q) (u_q + x_p q_q - (x_p - y_p) w_q)
+    d / d x_p = sum over windows k of g(p - k) (u_k + x_p q_k - (x_p - y_p) w_k)
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _moments(x_row, y_row, mask, inner, D: tl.constexpr, MASKED: tl.constexpr, B
 
 @triton.jit
 def _similarity(mp, md, epp, edd):
-    """1 - similarity of windows, and its derivatives' parts u, q = 2 v + w, and w.
+    """1 - similarity of windows, and the similarity's u, q and w.
 
     similarity = (a1 a2) / (b1 b2), where b1 - a1 = md^2 and b2 - a2 = vd. Written with these two, nothing cancels
     where the pictures are nearly equal.

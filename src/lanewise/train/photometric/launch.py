@@ -56,7 +56,7 @@ def photometric_loss(
 
 def _check_bounds(H: int, L: int, programs: int) -> None:
     """Rows, columns and programs are numbered with 32 bits; whatever counts over several rows has 64."""
-    if max(H + ROWS, L + BLOCK + WINDOW * L, programs) >= 2**31:
+    if max(H + ROWS + WINDOW, L + BLOCK, programs + SUMS) >= 2**31:
         raise UnsupportedError(
             f"pictures of {H} rows of {L} numbers, {programs} blocks in one launch",
             why="rows, columns and blocks are numbered with 32 bits",
