@@ -6,7 +6,7 @@ that are still open in y: both halves of the separable window stay in registers,
 is read again from a cache.
 
 With u, v, w the derivatives of a window's similarity by E[x], E[x^2], E[x y] (`cpu.py`), and q = 2 v + w:
-    d / d x_p = sum_q g(p - q) (u_q + x_p q_q - (x_p - y_p) w_q)
+    d / d x_p = sum over windows k of g(p - k) (u_k + x_p q_k - (x_p - y_p) w_k)
 """
 
 from __future__ import annotations
@@ -70,16 +70,16 @@ def _counts(mask, exists, MASKED: tl.constexpr):
 
 
 @triton.jit
-def _moments(x_row, y_row, mask, inner, D: tl.constexpr, MASKED: tl.constexpr, BLOCK: tl.constexpr):
+def _moments(x_row, y_row, mask, D: tl.constexpr, MASKED: tl.constexpr, BLOCK: tl.constexpr):
     """Weighted sums along x, from where the pointers [BLOCK] stand, of p, d, p^2 and d^2: p = x + y, d = x - y."""
     g = (_G0, _G1, _G2, _G3, _G4, _G5, _G4, _G3, _G2, _G1, _G0)
     zero = tl.zeros([BLOCK], tl.float32)
     sp, sd, spp, sdd = zero, zero, zero, zero
     for t in tl.static_range(_TAPS):
-        x, y = tl.load(x_row + t * D, inner, 0.0), tl.load(y_row + t * D, inner, 0.0)
+        x, y = tl.load(x_row + t * D), tl.load(y_row + t * D)
         p, d = x + y, x - y
         if MASKED:
-            counts = _counts(mask + t, inner, MASKED)
+            counts = tl.load(mask + t) != 0
             p, d = tl.where(counts, p, 0.0), tl.where(counts, d, 0.0)
         gp, gd = g[t] * p, g[t] * d
         sp, sd, spp, sdd = sp + gp, sd + gd, spp + gp * p, sdd + gd * d
@@ -88,7 +88,7 @@ def _moments(x_row, y_row, mask, inner, D: tl.constexpr, MASKED: tl.constexpr, B
 
 @triton.jit
 def _similarity(mp, md, epp, edd):
-    """1 - similarity of windows, and its derivatives' parts u, q = 2 v + w, and w.
+    """1 - similarity of windows, and the similarity's u, q and w.
 
     similarity = (a1 a2) / (b1 b2), where b1 - a1 = md^2 and b2 - a2 = vd. Written with these two, nothing cancels
     where the pictures are nearly equal.
@@ -111,40 +111,42 @@ def similarity(
 ):  # fmt: skip
     """Sums [4, programs] of |x - y|, of 1 - similarity, and of how many numbers and how many windows count.
 
-    With GRADIENT also derivatives [3, plane], u, q and w of every window by its first row and column,
-    plane = C (H - 10) (L - 10 D). A program's windows are those whose first row and column it owns.
+    With GRADIENT also derivatives [3, plane], plane = C (H - 10) L: u, q and w of every window by its first row and
+    column, and 0 in the last 10 D columns and in the 10 D numbers before them all. A program's windows are those whose
+    first row and column it owns.
     """
     picture, top, j = _strip(H, L, rows, BLOCK)
     plane = plane.to(tl.int64)  # the argument's own width follows its value
-    end, inner = top + rows, j < L - (_TAPS - 1) * D
+    end, last = top + rows, L - (_TAPS - 1) * D - 1  # the last column where a window begins
+    k = tl.minimum(j, last)  # columns past it repeat it: loads need no mask, and what they give is not counted
     zero = tl.zeros([BLOCK], tl.float32)
     difference, dissimilarity, numbers, windows = zero, zero, zero, zero
     REACH: tl.constexpr = _TAPS - 1 if SSIM else 0  # rows after its own that the program's windows end in
     p, d, pp, dd = _open_windows(BLOCK), _open_windows(BLOCK), _open_windows(BLOCK), _open_windows(BLOCK)
     for i in range(tl.minimum(rows + REACH, H - top)):
         row = picture * H + top + i
-        x_row, y_row, m_row = render + row * L + j, target + row * L + j, _mask_row(mask, row, j, L, D, MASKED)
-        own = _counts(m_row, j < tl.where(top + i < end, L, 0), MASKED)
-        difference += tl.abs(tl.load(x_row, own, 0.0) - tl.load(y_row, own, 0.0))
+        x_row, y_row = render + row * L, target + row * L
+        own = _counts(_mask_row(mask, row, j, L, D, MASKED), j < tl.where(top + i < end, L, 0), MASKED)
+        difference += tl.abs(tl.load(x_row + j, own, 0.0) - tl.load(y_row + j, own, 0.0))
         numbers += tl.where(own, 1.0, 0.0)
         if SSIM:
-            sp, sd, spp, sdd = _moments(x_row, y_row, m_row, inner, D, MASKED, BLOCK)
+            sp, sd, spp, sdd = _moments(x_row + k, y_row + k, _mask_row(mask, row, k, L, D, MASKED), D, MASKED, BLOCK)
             mp, p = _take_row(p, sp)
             md, d = _take_row(d, sd)
             epp, pp = _take_row(pp, spp)
             edd, dd = _take_row(dd, sdd)
             if i >= _TAPS - 1:
-                centre = _mask_row(mask, row - _BORDER, j, L, D, MASKED) + _BORDER
-                counts = _counts(centre, inner, MASKED)
+                counts = _counts(_mask_row(mask, row - _BORDER, j, L, D, MASKED) + _BORDER, j <= last, MASKED)
                 dissimilar, u, q, w = _similarity(mp, md, epp, edd)
                 dissimilarity += tl.where(counts, dissimilar, 0.0)
                 windows += tl.where(counts, 1.0, 0.0)
                 if GRADIENT:
-                    first = picture * (H - _TAPS + 1) + top + i - (_TAPS - 1)
-                    out = derivatives + first * (L - (_TAPS - 1) * D) + j
-                    tl.store(out, tl.where(counts, u, 0.0), inner)
-                    tl.store(out + plane, tl.where(counts, q, 0.0), inner)
-                    tl.store(out + 2 * plane, tl.where(counts, w, 0.0), inner)
+                    out = derivatives + (picture * (H - _TAPS + 1) + top + i - (_TAPS - 1)) * L + j
+                    tl.store(out, tl.where(counts, u, 0.0), j < L)
+                    tl.store(out + plane, tl.where(counts, q, 0.0), j < L)
+                    tl.store(out + 2 * plane, tl.where(counts, w, 0.0), j < L)
+    if GRADIENT and SSIM:
+        tl.store(derivatives - 1 - j, zero, j < tl.where(picture + top == 0, (_TAPS - 1) * D, 0))
     program, programs = tl.program_id(0).to(tl.int64), tl.num_programs(0).to(tl.int64)
     tl.store(sums + program, tl.sum(difference, 0))
     tl.store(sums + programs + program, tl.sum(dissimilarity, 0))
@@ -180,6 +182,7 @@ def gradient(
     """out [C, H, L]: the loss's gradient by `render`; every pixel sums over the windows that hold it."""
     picture, top, j = _strip(H, L, rows, BLOCK)
     plane = plane.to(tl.int64)  # the argument's own width follows its value
+    k = tl.minimum(j, L - 1)  # columns past the last repeat it, and are not stored
     l1_scale, ssim_scale = tl.load(scales), tl.load(scales + 1)
     zero = tl.zeros([BLOCK], tl.float32)
     REACH: tl.constexpr = _TAPS - 1 if SSIM else 0  # rows before a pixel's own that its windows begin in
@@ -188,7 +191,9 @@ def gradient(
         first = top + i - REACH
         su, sq, sw = zero, zero, zero
         if SSIM:
-            su, sq, sw = _derivatives(derivatives, picture, first, j, H, L, plane, D, BLOCK)
+            if (first >= 0) & (first < H - _TAPS + 1):
+                at = derivatives + (picture * (H - _TAPS + 1) + first) * L + k
+                su, sq, sw = _along_row(at, plane, D, BLOCK)
             su, s = _take_row(s, su)
             sq, t = _take_row(t, sq)
             sw, st = _take_row(st, sw)
@@ -203,17 +208,14 @@ def gradient(
 
 
 @triton.jit
-def _derivatives(derivatives, picture, first, j, H, L, plane, D: tl.constexpr, BLOCK: tl.constexpr):
-    """Weighted sums along x of u, q and w of the windows that begin in row `first` and reach column j."""
+def _along_row(at, plane, D: tl.constexpr, BLOCK: tl.constexpr):
+    """Weighted sums along x of u, q and w of the windows that begin where the pointers [BLOCK] stand or up to ten
+    pixels before: before the first column these are zeros of the row before."""
     g = (_G0, _G1, _G2, _G3, _G4, _G5, _G4, _G3, _G2, _G1, _G0)
-    height, inner = H - _TAPS + 1, L - (_TAPS - 1) * D
-    here = tl.where((first >= 0) & (first < height), inner, 0)
-    at = derivatives + (picture * height + first) * inner + j
     zero = tl.zeros([BLOCK], tl.float32)
     su, sq, sw = zero, zero, zero
     for t in tl.static_range(_TAPS):
-        exists = (j >= t * D) & (j < here + t * D)
-        su += g[t] * tl.load(at - t * D, exists, 0.0)
-        sq += g[t] * tl.load(at + plane - t * D, exists, 0.0)
-        sw += g[t] * tl.load(at + 2 * plane - t * D, exists, 0.0)
+        su += g[t] * tl.load(at - t * D)
+        sq += g[t] * tl.load(at + plane - t * D)
+        sw += g[t] * tl.load(at + 2 * plane - t * D)
     return su, sq, sw

@@ -27,7 +27,8 @@ def photometric_loss(
     Nothing is read back, and what is allocated follows from the shapes: a CUDA graph can hold it.
     """
     C, H, W, D = render.shape
-    L, inner = W * D, (W - WINDOW + 1) * D
+    L = W * D
+    before = -(-(WINDOW - 1) * D // 32) * 32  # numbers that `gradient` reads before the first, in whole cache lines
     render, target, mask = contiguous(render, target, mask)
     loss, scales = render.new_empty(()), render.new_empty(2)
     gradient = torch.empty_like(render) if with_gradient else render.new_empty(0)
@@ -36,15 +37,11 @@ def photometric_loss(
     programs = C * -(-H // ROWS) * -(-L // BLOCK)
     _check_bounds(H, L, programs)
     ssim = ssim_weight > 0
-    plane = C * (H - WINDOW + 1) * inner if ssim else 0
+    plane = C * (H - WINDOW + 1) * L if ssim else 0
     sums = render.new_empty(4, programs)
-    derivatives = render.new_empty(3 * plane if with_gradient else 0)
-    pictures = (
-        render,
-        target,
-        render if mask is None else mask.view(torch.uint8),
-        derivatives,
-    )  # any pointer for no mask
+    derivatives = render.new_empty(before + 3 * plane if with_gradient else before)[before:]
+    counted = render if mask is None else mask.view(torch.uint8)  # without a mask a pointer that is not used
+    pictures = (render, target, counted, derivatives)
     sizes = (H, L, ROWS, plane)
     how = {"D": D, "SSIM": ssim, "MASKED": mask is not None, "BLOCK": BLOCK}
     kernels.similarity[(programs,)](*pictures, sums, *sizes, GRADIENT=with_gradient, **how)
@@ -56,7 +53,7 @@ def photometric_loss(
 
 def _check_bounds(H: int, L: int, programs: int) -> None:
     """Rows, columns and programs are numbered with 32 bits; whatever counts over several rows has 64."""
-    if max(H + ROWS, L + BLOCK + WINDOW * L, programs) >= 2**31:
+    if max(H + ROWS + WINDOW, L + BLOCK, programs + SUMS) >= 2**31:
         raise UnsupportedError(
             f"pictures of {H} rows of {L} numbers, {programs} blocks in one launch",
             why="rows, columns and blocks are numbered with 32 bits",

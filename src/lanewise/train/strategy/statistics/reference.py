@@ -20,14 +20,14 @@ def observe(
     cameras, n = radii.shape[:2]
     if not cameras or not n:
         return
-    visible = (radii > 0).all(-1)  # [C, N]
+    unseen = (radii <= 0).any(-1)  # [C, N]
     if skip is not None:
-        visible = visible & (skip == 0)
+        unseen = unseen | (skip != 0)
     x, y = v_means2d.unbind(-1)
     in_half_images = torch.stack([x * (width / 2 * cameras), y * (height / 2 * cameras)], -1)
     norm = torch.linalg.vector_norm(in_half_images, dim=-1)  # [C, N]
-    grad2d += torch.where(visible, norm, 0.0).sum(0)
-    count += visible.sum(0)
+    grad2d += norm.masked_fill(unseen, 0).sum(0)  # not torch.where, which copies its scalar to the GPU and waits
+    count += (~unseen).sum(0)
     if widest is not None:
-        largest = torch.where(visible, radii.amax(-1), 0).amax(0)  # [N], pixels
+        largest = radii.amax(-1).masked_fill(unseen, 0).amax(0)  # [N], pixels
         widest.copy_(torch.maximum(widest, largest.to(widest.dtype) / max(width, height)))
