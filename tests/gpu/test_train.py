@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from balls import write_capture
 
 from lanewise.train import RunFolder, TrainConfig, engine, lists, photos, resume, train
 from lanewise.train.checkpoint import load_checkpoint
 from lanewise.train.graph import CaptureError, Graphs
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "train"))
-from conftest import write_capture
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")]
 
