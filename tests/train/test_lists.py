@@ -24,7 +24,11 @@ class Told(Renderer):
     def __call__(self, params: Any, viewmats: Any, Ks: Any, width: int, height: int, **options: Any):
         assert (viewmats.shape, Ks.shape, width, height) == ((2, 4, 4), (2, 3, 3), 36, 28)
         assert options == {"sh_degree": 0, "isect_capacity": (1, 1)}
-        return None, None, {"n_isects": torch.tensor(self.isects), "n_coarse": torch.tensor(self.coarse)}
+        return (
+            torch.empty(0),
+            torch.empty(0),
+            {"n_isects": torch.tensor(self.isects), "n_coarse": torch.tensor(self.coarse)},
+        )
 
 
 @pytest.fixture
