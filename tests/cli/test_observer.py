@@ -79,6 +79,7 @@ def test_a_terminal_gets_one_line_that_is_redrawn(capsys):
     observer = LiveObserver(3, terminal)
     observer.on_check(1, 33)
     observer.on_start(INFO)
+    observer.on_compile(3, 12)
     observer.on_step(record(10))
     observer.on_eval({"step": 10, "split": "test", "psnr": 24.68, "ssim": 0.81234})
     observer.on_step(record(20))
@@ -88,6 +89,14 @@ def test_a_terminal_gets_one_line_that_is_redrawn(capsys):
     assert "20/250" in shown
     assert "ETA 1 min 35 s" in shown
     assert shown.count("held-out PSNR 24.68 dB, SSIM 0.8123") == 1
+
+
+def test_compiling_is_said_once(capsys):
+    observer = PlainObserver(3)
+    for done in range(13):
+        observer.on_compile(done, 12)
+    out = capsys.readouterr().out
+    assert out == "compiling kernels for 12 kinds of steps; a second run finds them compiled\n"
 
 
 @pytest.mark.parametrize(("split", "word"), [("test", "held-out"), ("train", "training")])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from lanewise.train import TrainConfig
 from lanewise.train.optimizer import GaussianOptimizer
 
 
-def make(n: int, *, seed: int = 0, scene_scale: float = 2.0, **config: int) -> GaussianOptimizer:
+def make(n: int, *, seed: int = 0, scene_scale: float = 2.0, **config: Any) -> GaussianOptimizer:
     generator = torch.Generator().manual_seed(seed)
 
     def draw(*shape: int) -> Tensor:
@@ -164,3 +165,74 @@ def test_gaussians_are_copied_in():
     optimizer.params["means"].grad = torch.ones(1, 3)
     optimizer.step(0)
     assert math.isclose(means.abs().max().item(), 0)
+
+
+# --- the step in two halves, as on a GPU
+
+
+def step_in_halves(optimizer: GaussianOptimizer, index: int, skip: Tensor | None = None, visible: Tensor | None = None):
+    names = [name for name, parameter in optimizer.params.items() if parameter.grad is not None]
+    told = torch.tensor(optimizer.announce(index, names)).reshape(6, 2)
+    gradients = {name: optimizer.params[name].grad for name in names}
+    optimizer.update(gradients, told, skip=skip, visible=visible)  # type: ignore[arg-type]
+    for parameter in optimizer.params.values():
+        parameter.grad = None
+
+
+def test_two_halves_are_torchs_step():
+    whole, halves = make(9, batch_size=2), make(9, batch_size=2)
+    for index in range(4):
+        for optimizer in (whole, halves):
+            give_gradients(optimizer, index)
+            if index < 2:
+                optimizer.params["shN"].grad = None  # joins later, and counts its own steps
+        whole.step(index)
+        step_in_halves(halves, index)
+        if index == 1:
+            for optimizer in (whole, halves):
+                optimizer.rearrange(torch.tensor([8, 3, 3, 1]), kept=2)
+    expected, got = whole.state(), halves.state()
+    assert expected.keys() == got.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(got[name], value, rtol=3e-6, atol=1e-7)
+    assert (got["adam.means.step"], got["adam.shN.step"]) == (4, 2)
+
+
+def test_a_step_taken_back_can_be_taken_again():
+    straight, other = make(5), make(5)
+    for index in range(3):
+        give_gradients(straight, index)
+        step_in_halves(straight, index)
+    for index in range(3):
+        if index == 1:  # announced, launched in vain, and taken back
+            give_gradients(other, 99)
+            step_in_halves(other, index, skip=torch.ones(1, dtype=torch.int32))
+            other.take_back(other.params)
+        give_gradients(other, index)
+        step_in_halves(other, index, skip=torch.zeros(1, dtype=torch.int32))
+    expected, got = straight.state(), other.state()
+    assert all(torch.equal(got[name], expected[name]) for name in expected)
+
+
+def test_only_visible_ones_move():
+    optimizer = make(4, selective_adam=True)
+    assert optimizer.on_device
+    before = {name: value.detach().clone() for name, value in optimizer.params.items()}
+    give_gradients(optimizer, 0)
+    step_in_halves(optimizer, 0, visible=torch.tensor([True, False, True, False]))
+    for name, value in optimizer.params.items():
+        moved = (value != before[name]).reshape(4, -1).any(1)
+        assert moved.tolist() == [True, False, True, False], name
+
+
+def test_addresses_follow_what_is_changed():
+    optimizer = make(4, selective_adam=True)
+    optimizer.ready()
+    first = optimizer.addresses()
+    assert len(set(first)) == 18
+    give_gradients(optimizer, 0)
+    step_in_halves(optimizer, 0)
+    optimizer.overwrite("opacities", torch.full((4,), -2.0))
+    assert optimizer.addresses() == first
+    optimizer.rearrange(torch.tensor([1, 2]), kept=2)
+    assert not set(optimizer.addresses()) & set(first)

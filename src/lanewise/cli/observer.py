@@ -51,6 +51,11 @@ class PlainObserver:
         self.steps = info["steps"]
         show_start(info, self.sh_degree)
 
+    def on_compile(self, done: int, total: int) -> None:
+        """Print a line at the beginning."""
+        if done == 0:
+            say(f"compiling kernels for {total} kinds of steps; a second run finds them compiled")
+
     def on_step(self, record: StepRecord) -> None:
         """Print every hundredth step."""
         if record.step % PLAIN_EVERY == 0 or record.step == self.steps:
@@ -81,7 +86,11 @@ class LiveObserver(PlainObserver):
         self.live.stop()
         super().on_start(info)
         self.live.start()
-        self._draw(0, self.steps, "first steps; kernels are compiled when they are new")
+        self._draw(0, self.steps, "first steps")
+
+    def on_compile(self, done: int, total: int) -> None:
+        """Count on the line."""
+        self._draw(done, total, f"compiling kernels {done}/{total}")
 
     def on_step(self, record: StepRecord) -> None:
         """Replace the line."""

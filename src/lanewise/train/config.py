@@ -33,6 +33,8 @@ class TrainConfig:
     """Where to train: auto (a GPU when there is one), cpu, cuda, cuda:1, ..."""
     backend: Backend = "auto"
     """Which implementation of the operators to use."""
+    cuda_graph: bool = True
+    """Capture training steps on a GPU into a graph; off: launch them one by one, with the same results."""
 
     # The capture
     format: Literal["auto", "colmap", "nerfstudio", "blender"] = "auto"
@@ -83,6 +85,8 @@ class TrainConfig:
     """Learning rate of the colour (degree-0 coefficients)."""
     shN_lr: float = 2.5e-3 / 20  # noqa: N815  (named after the tensor)
     """Learning rate of the higher spherical-harmonics coefficients."""
+    selective_adam: bool = False
+    """A step changes only the Gaussians that one of its photographs sees, moments included (Taming 3DGS)."""
 
     # Densification
     strategy: Literal["default"] = "default"
@@ -213,6 +217,7 @@ _RULES: dict[str, tuple[Any, str]] = {
     "seed": _count(0, 2**63 - 1),
     "device": (lambda v: isinstance(v, str) and bool(v), "auto, cpu, cuda, cuda:1, ..."),
     "backend": _one_of(*BACKENDS),
+    "cuda_graph": _FLAG,
     "format": _one_of("auto", "colmap", "nerfstudio", "blender"),
     "images": (lambda v: v is None or (isinstance(v, str) and bool(v)), "a folder, or nothing"),
     "downscale": _count(1),
@@ -238,6 +243,7 @@ _RULES: dict[str, tuple[Any, str]] = {
     "quats_lr": _NOT_NEGATIVE,
     "sh0_lr": _NOT_NEGATIVE,
     "shN_lr": _NOT_NEGATIVE,
+    "selective_adam": _FLAG,
     "strategy": _one_of("default"),
     "prune_opa": (lambda v: _number(v) and 0 < v < 0.5, "a number above 0 and below 0.5"),
     "grow_grad2d": _NOT_NEGATIVE,

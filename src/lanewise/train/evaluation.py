@@ -20,7 +20,7 @@ from lanewise.io.scene import Gaussians
 from lanewise.train.data import Batch, TrainingData, load_batch
 from lanewise.train.photometric import ssim
 from lanewise.train.photometric.reference import WINDOW
-from lanewise.train.render import Renderer
+from lanewise.train.render import Rasterizer
 from lanewise.train.run_folder import write_text
 
 ERROR_GAIN = 4  # absolute errors are shown this many times brighter
@@ -33,17 +33,22 @@ def psnr(render: Tensor, target: Tensor, mask: Tensor | None = None) -> float:
         render, target: [..., H, W, 3].
         mask: bool [..., H, W], False for pixels that do not count.
     """
+    return psnr_on_device(render, target, mask).item()
+
+
+def psnr_on_device(render: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
+    """As `psnr`, a float64 scalar on the device: nothing waits for it."""
     squared = (render - target).square()  # [..., H, W, 3]
     if mask is None:
         error = squared.mean()
     else:
         error = (squared * mask[..., None]).sum() / (mask.sum().clamp_min(1) * squared.shape[-1])
-    return -10 * torch.log10(error.clamp_min(1e-10)).item()
+    return -10 * torch.log10(error.clamp_min(1e-10)).double()
 
 
 @torch.no_grad()
 def evaluate(
-    gaussians: Gaussians, data: TrainingData, renderer: Renderer, *, step: int, folder: Path | None = None
+    gaussians: Gaussians, data: TrainingData, renderer: Rasterizer, *, step: int, folder: Path | None = None
 ) -> dict[str, Any]:
     """Compare renders with the held-out photographs, or with the training ones when none are held out.
 
@@ -100,7 +105,7 @@ def picture_names(views: Sequence[View]) -> dict[str, str]:
     return {view.name: name.replace("/", "__") + ".png" for name, view in zip(chosen, views, strict=True)}
 
 
-def _render(gaussians: Gaussians, truth: Batch, data: TrainingData, renderer: Renderer) -> Tensor:
+def _render(gaussians: Gaussians, truth: Batch, data: TrainingData, renderer: Rasterizer) -> Tensor:
     height, width = truth.rgb.shape[1:3]
     background = truth.rgb.new_tensor([data.background])
     colors, _, _ = renderer(

@@ -39,6 +39,10 @@ class Observer(Protocol):
         """After each photograph that was decoded to check it, before anything else."""
         ...
 
+    def on_compile(self, done: int, total: int) -> None:
+        """On a GPU, while the kernels that the run needs are compiled, between `on_start` and the first step."""
+        ...
+
     def on_start(self, info: dict[str, Any]) -> None:
         """Before the first step: `run, capture, device, backend, steps, resumed_from, train_views, test_views, width,
         height, gaussians, scene_scale, warnings`."""
@@ -61,6 +65,9 @@ class Silent:
     """An observer that ignores the news; a base for those that want only some of it."""
 
     def on_check(self, done: int, total: int) -> None:
+        """Ignore it."""
+
+    def on_compile(self, done: int, total: int) -> None:
         """Ignore it."""
 
     def on_start(self, info: dict[str, Any]) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 
 from lanewise.io.scene import Gaussians
+from lanewise.train.adam import adam_coefficients, adam_step
 from lanewise.train.config import TrainConfig
 
+NAMES: tuple[str, ...] = ("means", "quats", "scales", "opacities", "sh0", "shN")
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
@@ -21,6 +23,10 @@ class GaussianOptimizer:
     `params` maps the names of `Gaussians` (means, quats, scales, opacities, sh0, shN) to leaf tensors in the stored
     parametrisation. Densification goes through `rearrange` and `overwrite`, so that a moment never meets a foreign
     Gaussian.
+
+    On the CPU `step` is torch's fused Adam. On a GPU, and for selective Adam anywhere, a step has two halves:
+    `announce` on the host, which counts the step and tells its coefficients, and `update` on the device, which waits
+    for nothing and so can be captured into a graph.
 
     Args:
         gaussians: the first Gaussians; their tensors are copied.
@@ -34,12 +40,14 @@ class GaussianOptimizer:
         # A batch of B takes B times fewer steps: rates grow with sqrt(B), and the averages forget B times faster.
         rates = {name: getattr(config, f"{name}_lr") * math.sqrt(batch) for name in self.params}
         rates["means"] *= scene_scale
-        self._means_lr = rates["means"]
+        self._rates, self._betas = rates, (max(0.0, 1 - batch * 0.1), max(0.0, 1 - batch * 0.001))
+        self._eps = 1e-15 / math.sqrt(batch)
+        self.on_device = self.device.type != "cpu" or config.selective_adam
         self._decay = config.means_lr_final ** (1 / config.means_lr_decay_steps)
         self._adam = torch.optim.Adam(
             [{"params": [parameter], "lr": rates[name], "name": name} for name, parameter in self.params.items()],
-            betas=(max(0.0, 1 - batch * 0.1), max(0.0, 1 - batch * 0.001)),
-            eps=1e-15 / math.sqrt(batch),
+            betas=self._betas,
+            eps=self._eps,
             fused=True,
         )
 
@@ -61,10 +69,70 @@ class GaussianOptimizer:
         A parameter without a gradient stays as it is, its moments and its count of steps included.
         """
         for group in self._adam.param_groups:
-            if group["name"] == "means":
-                group["lr"] = self._means_lr * self._decay**index
+            group["lr"] = self._rate(group["name"], index)
         self._adam.step()
         self._adam.zero_grad(set_to_none=True)
+
+    def ready(self) -> None:
+        """Have moments for every parameter, of zero where it has not taken a step."""
+        for name in NAMES:
+            self._ready(name)
+
+    def announce(self, index: int, names: Iterable[str]) -> list[float]:
+        """Count the step of number `index` for the parameters `names`, and tell its coefficients.
+
+        Returns:
+            lr / (1 - beta1^t) and 1 / sqrt(1 - beta2^t) for each of `NAMES`, [6 * 2]; zeros where it takes no step.
+        """
+        coefficients = dict.fromkeys(NAMES, (0.0, 0.0))
+        for name in names:
+            state = self._ready(name)
+            state["step"] += 1
+            coefficients[name] = adam_coefficients(self._rate(name, index), int(state["step"]), self._betas)
+        return [value for name in NAMES for value in coefficients[name]]
+
+    def take_back(self, names: Iterable[str], steps: int = 1) -> None:
+        """Count `steps` fewer for the parameters `names`: what was announced was not taken."""
+        for name in names:
+            self._ready(name)["step"] -= steps
+
+    @torch.no_grad()
+    def update(
+        self,
+        gradients: Mapping[str, Tensor],
+        coefficients: Tensor,
+        *,
+        visible: Tensor | None = None,
+        skip: Tensor | None = None,
+    ) -> None:
+        """Take an announced step, on the device alone.
+
+        Args:
+            gradients: by name, of the parameters that were announced.
+            coefficients: what `announce` told, float32 [6, 2] on the device.
+            visible: bool [N]; Gaussians where it is False stay as they are, their moments included.
+            skip: int32 [1]; where it is not 0 nothing changes.
+        """
+        for row, name in enumerate(NAMES):
+            if name in gradients:
+                state = self._adam.state[self.params[name]]
+                adam_step(
+                    self.params[name].detach(),
+                    gradients[name],
+                    state["exp_avg"],
+                    state["exp_avg_sq"],
+                    coefficients[row],
+                    betas=self._betas,
+                    eps=self._eps,
+                    visible=visible,
+                    skip=skip,
+                )
+
+    def addresses(self) -> tuple[int, ...]:
+        """Where the tensors are that `update` changes: a captured step can be replayed while they stay there."""
+        states = self._adam.state.values() if self.on_device else ()
+        moments = [state[key] for state in states for key in _MOMENTS]
+        return tuple(tensor.data_ptr() for tensor in (*self.params.values(), *moments))
 
     @torch.no_grad()
     def rearrange(self, index: Tensor, kept: int) -> None:
@@ -82,7 +150,9 @@ class GaussianOptimizer:
     @torch.no_grad()
     def overwrite(self, name: str, values: Tensor) -> None:
         """Give a parameter new values of the same shape, and set its moments to zero."""
-        self._replace(name, values, {key: torch.zeros_like(moment) for key, moment in self._moments(name).items()})
+        self.params[name].copy_(values)
+        for moment in self._moments(name).values():
+            moment.zero_()
 
     def state(self) -> dict[str, Tensor]:
         """Everything that `load_state` needs, by name; the tensors share memory with the optimizer.
@@ -103,8 +173,22 @@ class GaussianOptimizer:
             prefix = f"adam.{name}."
             saved = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
             if saved:
-                # Copies, because a tensor read from a file may be aligned otherwise than one of torch's own.
-                self._adam.state[self.params[name]] = {k: v.to(device, copy=True) for k, v in saved.items()}
+                # Copies, because a tensor read from a file may be aligned otherwise than one of torch's own. The count
+                # of steps stays on the host.
+                self._adam.state[self.params[name]] = {
+                    k: v.to("cpu" if k == "step" else device, copy=True) for k, v in saved.items()
+                }
+
+    def _rate(self, name: str, index: int) -> float:
+        return self._rates[name] * (self._decay**index if name == "means" else 1)
+
+    def _ready(self, name: str) -> dict[str, Tensor]:
+        """The state of a parameter; moments of zero before its first step."""
+        state = self._adam.state[self.params[name]]
+        if not state:
+            state["step"] = torch.tensor(0.0)
+            state |= {key: torch.zeros_like(self.params[name]) for key in _MOMENTS}
+        return state
 
     def _moments(self, name: str) -> dict[str, Tensor]:
         state = self._adam.state.get(self.params[name], {})

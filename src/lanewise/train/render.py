@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -12,11 +12,33 @@ from torch import Tensor
 from lanewise.errors import InputError
 from lanewise.io.scene import Gaussians
 from lanewise.splat import rasterization
-from lanewise.splat._backend import Backend
+from lanewise.splat._backend import Backend, resolve_backend
 from lanewise.train.config import TrainConfig
 
 if TYPE_CHECKING:
     from lanewise.io.captures import View
+
+
+class Rasterizer(Protocol):
+    """Renders C cameras, as `Renderer` does: what training and evaluation need of it.
+
+    `meta` holds what densification reads: means2d [C, N, 2] that the colours were computed from, radii [C, N, 2] int32,
+    width, height.
+    """
+
+    def __call__(
+        self,
+        params: Mapping[str, Tensor],
+        viewmats: Tensor,
+        Ks: Tensor,
+        width: int,
+        height: int,
+        *,
+        sh_degree: int,
+        backgrounds: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor, dict[str, Any]]:
+        """Colours [C, H, W, 3], alphas [C, H, W, 1], meta; see `Renderer`."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -32,6 +54,10 @@ class Renderer:
         """The renderer that a run with these settings trains and evaluates with."""
         return cls(config.backend, config.antialiased, config.absgrad)
 
+    def takes_capacity(self, like: Tensor) -> bool:
+        """Whether lists of a given capacity are there for tensors like this one: then nothing waits for the GPU."""
+        return resolve_backend(self.backend, like) == "triton"
+
     def __call__(
         self,
         params: Mapping[str, Tensor],
@@ -42,6 +68,7 @@ class Renderer:
         *,
         sh_degree: int,
         backgrounds: Tensor | None = None,
+        isect_capacity: int | tuple[int, int] | None = None,
     ) -> tuple[Tensor, Tensor, dict[str, Any]]:
         """Render C cameras.
 
@@ -52,11 +79,13 @@ class Renderer:
             width, height: size of the pictures, pixels.
             sh_degree: degree to use, at most that of `params`; higher coefficients get no gradient at all at degree 0.
             backgrounds: colours behind the scene, [C, 3]; black without.
+            isect_capacity: as of `rasterization`.
 
         Returns:
             colours [C, H, W, 3] (not clamped), alphas [C, H, W, 1], and `meta` as of `rasterization`.
         """
         higher = (sh_degree + 1) ** 2 - 1
+        lists: dict[str, Any] = {} if isect_capacity is None else {"isect_capacity": isect_capacity}
         coefficients = torch.cat([params["sh0"], params["shN"][:, :higher]], dim=1) if higher else params["sh0"]
         return rasterization(
             params["means"],
@@ -73,6 +102,7 @@ class Renderer:
             rasterize_mode="antialiased" if self.antialiased else "classic",
             absgrad=self.absgrad,
             backend=self.backend,
+            **lists,
         )
 
 

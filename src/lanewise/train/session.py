@@ -15,13 +15,18 @@ from lanewise.train.config import TrainConfig
 from lanewise.train.data import load_data
 from lanewise.train.evaluation import evaluate
 from lanewise.train.observer import Observer, silent
-from lanewise.train.render import Renderer, resolve_device
+from lanewise.train.render import Rasterizer, Renderer, resolve_device
 from lanewise.train.run_folder import RunFolder
 from lanewise.train.trainer import Trainer
 
 
 def train(
-    capture: Capture | Path | str, out: Path | str, config: TrainConfig | None = None, *, observer: Observer = silent
+    capture: Capture | Path | str,
+    out: Path | str,
+    config: TrainConfig | None = None,
+    *,
+    observer: Observer = silent,
+    renderer: Rasterizer | None = None,
 ) -> dict[str, Any]:
     """Train a scene from a capture.
 
@@ -30,11 +35,15 @@ def train(
         out: the run folder, new or without a run in it.
         config: the settings; the standard ones without.
         observer: who is told how it goes.
+        renderer: renders in place of the library's own, by the same contract
+            (`lanewise.train.render.Rasterizer`): another rasterizer in the same training, for comparisons. Steps are
+            then launched one by one.
 
     Returns:
-        what `summary.json` holds: `psnr, ssim, baseline_psnr, split, lpips, seconds, steps, gaussians, backend, device,
-        versions, ...`. `split` is "test", or "train" when no photographs are held out and the figures are of those
-        trained on.
+        what `summary.json` holds: `psnr, ssim, baseline_psnr, split, lpips, seconds, warmup_seconds, timing, steps,
+        gaussians, backend, device, versions, ...`. `split` is "test", or "train" when no photographs are held out and
+        the figures are of those trained on. `warmup_seconds`, in which kernels were compiled, are not part of
+        `seconds`; `timing` says where those went (`lanewise.train.engine.Engine.timing`).
 
     Raises:
         InputError: the settings, the capture or `out` cannot be used.
@@ -58,7 +67,7 @@ def train(
     run.refuse_unwritable()
     data = load_data(capture, config, progress=observer.on_check)
     run.prepare()
-    trainer = Trainer(data, config, run, device, observer)
+    trainer = Trainer(data, config, run, device, observer, renderer)
     # From here on the run can be resumed: until the first checkpoint, by beginning again.
     run.write_config(dataclasses.replace(config, format=data.capture.format), data.capture.path.resolve())
     return trainer.run()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import platform
 import time
+from collections import deque
 from typing import Any
 
 import torch
@@ -12,22 +11,21 @@ from torch import Tensor
 
 import lanewise
 from lanewise.errors import InputError, LanewiseError
-from lanewise.io.captures import View
 from lanewise.io.ply import save_ply
 from lanewise.splat._backend import resolve_backend
 from lanewise.train.checkpoint import Checkpoint, checkpoint_bytes, save_checkpoint
 from lanewise.train.config import TrainConfig
-from lanewise.train.data import Batch, TrainingData, initial_gaussians, load_batch
-from lanewise.train.evaluation import evaluate, psnr
+from lanewise.train.data import TrainingData, initial_gaussians
+from lanewise.train.engine import Engine
+from lanewise.train.evaluation import evaluate
 from lanewise.train.interrupt import deferred_interrupt
 from lanewise.train.observer import Observer, StepRecord, memory_bytes
 from lanewise.train.optimizer import GaussianOptimizer
-from lanewise.train.photometric import photometric_loss
-from lanewise.train.render import Renderer
+from lanewise.train.plan import Outcome, Plan
+from lanewise.train.render import Rasterizer, Renderer
 from lanewise.train.run_folder import MetricsLog, RunFolder
 from lanewise.train.strategy import Changes, DefaultStrategy, Strategy
-
-_NEVER = torch.iinfo(torch.int64).max
+from lanewise.train.versions import versions
 
 
 class DivergedError(LanewiseError, ArithmeticError):
@@ -48,23 +46,34 @@ class Trainer:
         run: where to write; its folders exist.
         device: where to train.
         observer: who is told.
+        renderer: what renders in training and evaluation; the library's own, by the settings, without.
     """
 
     def __init__(
-        self, data: TrainingData, config: TrainConfig, run: RunFolder, device: torch.device, observer: Observer
+        self,
+        data: TrainingData,
+        config: TrainConfig,
+        run: RunFolder,
+        device: torch.device,
+        observer: Observer,
+        renderer: Rasterizer | None = None,
     ) -> None:
         self.data, self.config, self.run_folder, self.device, self.observer = data, config, run, device, observer
-        self.renderer = Renderer.of(config)
+        self.renderer = renderer or Renderer.of(config)
         self.generator = torch.Generator().manual_seed(config.seed)
         gaussians = initial_gaussians(data, config, self.generator).to(device)
         self.optimizer = GaussianOptimizer(gaussians, config, data.scene_scale)
         self.strategy: Strategy = DefaultStrategy(config, data.scene_scale)
-        self.background = torch.tensor(data.background, device=device).expand(config.batch_size, 3)
+        self.engine = Engine(data, config, self.optimizer, self.strategy, self.renderer, device)
+        self.background = torch.tensor(data.background).expand(config.batch_size, 3)
         self.step = 0
         self.seconds = 0.0  # spent on training steps, without evaluations and checkpoints
+        self.warmup_seconds = 0.0  # compiling kernels before the first step
+        self._refine_seconds = 0.0  # the part of `seconds` in which Gaussians came and went
         self._round: list[int] = []  # photographs left in the present round, the next one last
+        self._plans: deque[Plan] = deque()  # to be launched again, before new ones are made
+        self._launched = 0  # steps that the engine has been given
         self._changes = Changes()  # since the last record
-        self._first_bad = torch.tensor(_NEVER, device=device)  # first step whose loss was not finite
         self._last_record = (0, 0.0)  # step and seconds
         self._evaluation: dict[str, Any] | None = None
         self._resumed_from: int | None = None
@@ -104,7 +113,8 @@ class Trainer:
         self.generator.set_state(checkpoint.tensors["random.generator"].clone())
         self._round = checkpoint.tensors["random.round"].tolist()
         self._changes = Changes(**checkpoint.facts["changes"])
-        self.step = self._resumed_from = checkpoint.step
+        self.step = self._launched = self._resumed_from = checkpoint.step
+        self.engine.start_at(self.step)
         self.seconds = next((record["seconds"] for record in reversed(self.run_folder.metrics())), 0.0)
         self._last_record = (self.step, self.seconds)
 
@@ -125,19 +135,19 @@ class Trainer:
         self.observer.on_start(self._info())
         log = MetricsLog(self.run_folder.metrics_path)
         try:
-            with deferred_interrupt() as interrupt:
+            with deferred_interrupt() as interrupt, self.engine.running():
+                self.warmup_seconds = self.engine.warm_up(self.step, self.observer.on_compile)
                 while self.step < self.config.steps:
                     begin = time.perf_counter()
-                    loss, render, batch = self._train_step()
-                    if self._due(self.config.log_every):
-                        quality = psnr(render.clamp(0, 1), batch.rgb, batch.mask)
-                        self._record(log, loss.item(), quality, self.seconds + time.perf_counter() - begin)
+                    outcome = self._advance(hurry=interrupt.requested)
+                    if self._due(self.config.log_every) and not outcome.repeat:
+                        self._record(log, outcome, self.seconds + time.perf_counter() - begin)
                     self.seconds += time.perf_counter() - begin
                     # A checkpoint says that all before it is done, so it comes last.
-                    if self.step in self.config.eval_at or self.step == self.config.steps:
+                    if self._settled and (self.step in self.config.eval_at or self.step == self.config.steps):
                         self._evaluate()
-                    stop = interrupt.requested
-                    if self._due(self.config.checkpoint_every) or stop:
+                    stop = interrupt.requested and self._settled
+                    if self._settled and (self._due(self.config.checkpoint_every) or stop):
                         self._checkpoint()
                     if stop:
                         raise KeyboardInterrupt
@@ -145,71 +155,95 @@ class Trainer:
             log.close()
         return self._finish()
 
-    def _train_step(self) -> tuple[Tensor, Tensor, Batch]:
-        """One step. Returns its loss, its pictures [B, H, W, 3] (both detached), and the photographs."""
-        config, index = self.config, self.step
-        batch = load_batch(self.data, self._next_views(), self.device)
-        height, width = batch.rgb.shape[1:3]
-        background = self.background
-        if config.random_background:
-            background = torch.rand(config.batch_size, 3, generator=self.generator).to(self.device)
-        colors, _, meta = self.renderer(
-            self.optimizer.params,
-            batch.viewmats,
-            batch.Ks,
-            width,
-            height,
-            sh_degree=min(index // config.sh_degree_interval, config.sh_degree),
-            backgrounds=background,
-        )
-        loss = photometric_loss(colors, batch.rgb, batch.mask, ssim_weight=config.ssim_weight, backend=config.backend)
-        self._watch(loss.detach())
-        self.strategy.before_backward(meta, index)
-        if loss.requires_grad:  # it does not when no Gaussian is left
-            loss.backward()
-        self.optimizer.step(index)
-        self._changes += self.strategy.after_step(self.optimizer, meta, index, self.generator)
-        self.step = index + 1
-        return loss.detach(), colors.detach(), batch
+    def _advance(self, *, hurry: bool = False) -> Outcome:
+        """Complete a flight of steps, and what is due after it, while the device is at work on the next one.
 
-    def _next_views(self) -> list[View]:
-        """The next photographs: every round goes once through all, in a new random order."""
-        views = []
+        Args:
+            hurry: launch nothing new, so that the run can stop soon.
+        """
+        while self.engine.in_the_air < self.engine.depth and self._may_launch(hurry):
+            end = self._end_of_flight()
+            numbers = range(self._launched, end)
+            self.engine.launch([self._plans.popleft() if self._plans else self._plan(index) for index in numbers])
+            self._launched = end
+        outcome = self.engine.settle()
+        if outcome.diverged is not None:
+            newest = self.run_folder.latest_checkpoint()
+            raise DivergedError(
+                f"loss: got NaN or an infinite value in step {outcome.diverged + 1}, expected a finite number. "
+                f"The newest checkpoint is {newest or 'none'}. Fix: train with lower learning rates"
+            )
+        self.step = outcome.completed
+        if outcome.repeat:
+            self._plans.extendleft(reversed(outcome.repeat))
+            self._launched = self.step
+        elif self.strategy.due(self.step - 1):
+            begin = time.perf_counter()
+            self._changes += self.strategy.refine(self.optimizer, self.step - 1, self.generator)
+            self._refine_seconds += time.perf_counter() - begin
+        return outcome
+
+    @property
+    def _settled(self) -> bool:
+        """Whether no step is under way or planned: then the state is that after `step` steps."""
+        return not self.engine.in_the_air and not self._plans
+
+    def _may_launch(self, hurry: bool) -> bool:
+        if self._launched == self.config.steps:
+            return False
+        return not self.engine.in_the_air or not (hurry or self._pauses_at(self._launched))
+
+    def _pauses_at(self, step: int) -> bool:
+        """Whether something happens after so many steps that needs them completed, and no other begun."""
+        config = self.config
+        written = step % config.checkpoint_every == 0 or step in config.eval_at or step == config.steps
+        return written or self.strategy.due(step - 1)
+
+    def _end_of_flight(self) -> int:
+        """Up to which step the next ones are launched together: all of one kind, with nothing due between them."""
+        begin, config = self._launched, self.config
+        end = begin + 1
+        while (
+            end < begin + self.engine.longest
+            and end % config.log_every
+            and not self._pauses_at(end)
+            and self._sh_degree(end) == self._sh_degree(begin)
+            and self.strategy.watches(end) == self.strategy.watches(begin)
+        ):
+            end += 1
+        return end
+
+    def _sh_degree(self, index: int) -> int:
+        return min(index // self.config.sh_degree_interval, self.config.sh_degree)
+
+    def _plan(self, index: int) -> Plan:
+        """Decide about a step."""
+        views, background = self._next_views(), self.background
+        if self.config.random_background:
+            background = torch.rand(self.config.batch_size, 3, generator=self.generator)
+        return Plan(index, views, self._sh_degree(index), background)
+
+    def _next_views(self) -> tuple[int, ...]:
+        """The numbers of the next photographs: every round goes once through all, in a new random order."""
+        views: list[int] = []
         while len(views) < self.config.batch_size:
             if not self._round:
                 self._round = torch.randperm(len(self.data.train), generator=self.generator).tolist()
-            views.append(self.data.train[self._round.pop()])
-        return views
-
-    def _watch(self, loss: Tensor) -> None:
-        """Remember the first step whose loss was not finite; on a GPU without waiting for the number."""
-        this = torch.full_like(self._first_bad, self.step + 1)
-        self._first_bad = torch.minimum(self._first_bad, torch.where(torch.isfinite(loss), _NEVER, this))
-        if self.device.type == "cpu":  # where looking costs nothing, stop before the parameters are spoilt
-            self._require_finite()
-
-    def _require_finite(self) -> None:
-        step = int(self._first_bad.item())
-        if step != _NEVER:
-            newest = self.run_folder.latest_checkpoint()
-            raise DivergedError(
-                f"loss: got NaN or an infinite value in step {step}, expected a finite number. "
-                f"The newest checkpoint is {newest or 'none'}. Fix: train with lower learning rates"
-            )
+            views.append(self._round.pop())
+        return tuple(views)
 
     # --- what is written
 
     def _due(self, every: int) -> bool:
         return self.step % every == 0 or self.step == self.config.steps
 
-    def _record(self, log: MetricsLog, loss: float, quality: float, seconds: float) -> None:
-        self._require_finite()
+    def _record(self, log: MetricsLog, outcome: Outcome, seconds: float) -> None:
         step, since = self._last_record
         rate = (self.step - step) / max(seconds - since, 1e-9)
         record = StepRecord(
             step=self.step,
-            loss=loss,
-            psnr=quality,
+            loss=outcome.loss,
+            psnr=outcome.psnr,
             gaussians=len(self.optimizer),
             **vars(self._changes),
             its_per_s=rate,
@@ -228,7 +262,6 @@ class Trainer:
         self.observer.on_eval(self._evaluation)
 
     def _checkpoint(self) -> None:
-        self._require_finite()
         tensors, facts = self.state()
         self.run_folder.require_space(checkpoint_bytes(tensors), "a checkpoint")
         save_checkpoint(self.run_folder.checkpoint_path(self.step), self.step, tensors, facts)
@@ -243,6 +276,11 @@ class Trainer:
         summary = {
             **result,
             "seconds": round(self.seconds, 3),
+            "warmup_seconds": round(self.warmup_seconds, 3),
+            "timing": {
+                **self.engine.timing(),
+                "refine_ms": round(1e3 * self._refine_seconds / max(self.step, 1), 4),
+            },
             "steps": self.step,
             "backend": self._backend,
             "device": str(self.device),
@@ -250,7 +288,7 @@ class Trainer:
             "capture": str(self.data.capture.path),
             "train_views": len(self.data.train),
             "test_views": len(self.data.test),
-            "versions": _versions(),
+            "versions": versions(),
         }
         self.run_folder.write_summary(summary)
         self.observer.on_done(summary)
@@ -283,13 +321,3 @@ class Trainer:
         evaluations = 1 + sum(step < self.config.steps for step in self.config.eval_at)
         pictures = evaluations * sum(9 * view.width * view.height for view in self.data.test or self.data.train)
         self.run_folder.require_space(checkpoints + 2 * parameters + pictures, "this run")
-
-
-def _versions() -> dict[str, str]:
-    versions = {"lanewise": lanewise.__version__, "python": platform.python_version()}
-    for package in ("torch", "numpy", "numba", "triton"):
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return versions

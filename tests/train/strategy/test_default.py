@@ -58,6 +58,22 @@ def seen(gradient: Tensor, radii: Tensor | None = None) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def after_step(
+    strategy: DefaultStrategy,
+    optimizer: GaussianOptimizer,
+    meta: dict[str, Any],
+    index: int,
+    generator: torch.Generator,
+) -> Changes:
+    """What the trainer does with a strategy in a step."""
+    if strategy.watches(index):
+        strategy.prepare(len(optimizer), torch.device("cpu"))
+        gradient = meta["means2d"].grad
+        absolute = gradient is not None and strategy.config.absgrad
+        strategy.observe(meta["means2d"].absgrad if absolute else gradient, meta)
+    return strategy.refine(optimizer, index, generator) if strategy.due(index) else Changes()
+
+
 def gradients(*x: float) -> Tensor:
     """One camera's gradients along x, [1, N, 2]."""
     return torch.tensor([[[value, 0.0] for value in x]])
@@ -70,7 +86,7 @@ def moments(optimizer: GaussianOptimizer, name: str = "means") -> Tensor:
 def test_small_ones_are_duplicated():
     optimizer, strategy, generator = make([SMALL, SMALL, LARGE])
     before = {name: parameter.detach().clone() for name, parameter in optimizer.params.items()}
-    changes = strategy.after_step(optimizer, seen(gradients(HIGH, 0, 0)), 600, generator)
+    changes = after_step(strategy, optimizer, seen(gradients(HIGH, 0, 0)), 600, generator)
     assert changes == Changes(duplicated=1)
     for name, parameter in optimizer.params.items():
         assert torch.equal(parameter, before[name][[0, 1, 2, 0]]), name
@@ -80,7 +96,7 @@ def test_small_ones_are_duplicated():
 def test_large_ones_are_split_in_two():
     optimizer, strategy, generator = make([SMALL, LARGE, LARGE])
     before = {name: parameter.detach().clone() for name, parameter in optimizer.params.items()}
-    changes = strategy.after_step(optimizer, seen(gradients(0, HIGH, 0)), 600, generator)
+    changes = after_step(strategy, optimizer, seen(gradients(0, HIGH, 0)), 600, generator)
     assert changes == Changes(split=1)
     assert len(optimizer) == 4
     order = [0, 2, 1, 1]
@@ -99,7 +115,7 @@ def test_children_are_drawn_from_the_parents_distribution():
     with torch.no_grad():
         optimizer.params["means"].zero_()
         optimizer.params["quats"].copy_(torch.tensor([3 * half, 0, 0, 3 * half]))  # not unit; a quarter turn about z
-    strategy.after_step(optimizer, seen(torch.full((1, n, 2), HIGH)), 600, generator)
+    after_step(strategy, optimizer, seen(torch.full((1, n, 2), HIGH)), 600, generator)
     children = optimizer.params["means"].detach()
     assert len(children) == 2 * n
     covariance = children.T @ children / len(children)
@@ -109,7 +125,7 @@ def test_children_are_drawn_from_the_parents_distribution():
 
 def test_revised_opacity_keeps_the_transmittance():
     optimizer, strategy, generator = make([LARGE], 0.6, revised_opacity=True)
-    strategy.after_step(optimizer, seen(gradients(HIGH)), 600, generator)
+    after_step(strategy, optimizer, seen(gradients(HIGH)), 600, generator)
     child = optimizer.params["opacities"].detach().sigmoid()
     torch.testing.assert_close((1 - child[0]) * (1 - child[1]), torch.tensor(0.4))
 
@@ -125,7 +141,7 @@ def test_revised_opacity_keeps_the_transmittance():
 def test_gradient_is_measured_in_half_images_times_cameras(gradient: tuple[float, float], cameras: int, grows: bool):
     optimizer, strategy, generator = make([SMALL])
     meta = seen(torch.tensor(gradient).expand(cameras, 1, 2).clone())
-    changes = strategy.after_step(optimizer, meta, 600, generator)
+    changes = after_step(strategy, optimizer, meta, 600, generator)
     assert changes.duplicated == int(grows)
 
 
@@ -133,9 +149,9 @@ def test_gradient_is_averaged_over_the_cameras_that_see():
     optimizer, strategy, generator = make([SMALL, SMALL])
     hidden = torch.tensor([[1.0, 0.0]])
     # Both have 3e-4 once; the second is seen once more, without gradient, and its mean is below the threshold.
-    strategy.after_step(optimizer, seen(gradients(1.5e-5, 1.5e-5)), 598, generator)
-    strategy.after_step(optimizer, seen(gradients(0, 0), torch.tensor([[0.0, 1.0]])), 599, generator)
-    changes = strategy.after_step(optimizer, seen(gradients(0, HIGH), hidden * 0), 600, generator)
+    after_step(strategy, optimizer, seen(gradients(1.5e-5, 1.5e-5)), 598, generator)
+    after_step(strategy, optimizer, seen(gradients(0, 0), torch.tensor([[0.0, 1.0]])), 599, generator)
+    changes = after_step(strategy, optimizer, seen(gradients(0, HIGH), hidden * 0), 600, generator)
     assert changes == Changes(duplicated=1)
     assert optimizer.params["means"][:, 0].tolist() == [0, 1, 0]
 
@@ -146,14 +162,14 @@ def test_gradient_is_averaged_over_the_cameras_that_see():
 )
 def test_schedule(index: int, refines: bool):
     optimizer, strategy, generator = make([SMALL])
-    changes = strategy.after_step(optimizer, seen(gradients(HIGH)), index, generator)
+    changes = after_step(strategy, optimizer, seen(gradients(HIGH)), index, generator)
     assert changes.duplicated == int(refines)
 
 
 def test_pause_after_reset():
     optimizer, strategy, generator = make([SMALL], pause_refine_after_reset=200)
     grown = [
-        strategy.after_step(optimizer, seen(gradients(*[HIGH] * len(optimizer))), index, generator).duplicated
+        after_step(strategy, optimizer, seen(gradients(*[HIGH] * len(optimizer))), index, generator).duplicated
         for index in (3000, 3100, 3200)
     ]
     assert grown == [0, 0, 1]
@@ -161,13 +177,13 @@ def test_pause_after_reset():
 
 def test_statistics_begin_anew_after_refinement():
     optimizer, strategy, generator = make([SMALL])
-    strategy.after_step(optimizer, seen(gradients(HIGH)), 600, generator)
-    assert strategy.after_step(optimizer, seen(gradients(0, 0)), 700, generator) == Changes()
+    after_step(strategy, optimizer, seen(gradients(HIGH)), 600, generator)
+    assert after_step(strategy, optimizer, seen(gradients(0, 0)), 700, generator) == Changes()
 
 
 def test_faint_ones_are_pruned():
     optimizer, strategy, generator = make([SMALL, SMALL, SMALL], [0.0049, 0.5, 0.0051])
-    changes = strategy.after_step(optimizer, seen(gradients(0, 0, 0)), 600, generator)
+    changes = after_step(strategy, optimizer, seen(gradients(0, 0, 0)), 600, generator)
     assert changes == Changes(pruned=1)
     assert optimizer.params["means"][:, 0].tolist() == [1, 2]
     assert moments(optimizer).tolist() == [[1, 1, 1], [1, 1, 1]]
@@ -176,22 +192,22 @@ def test_faint_ones_are_pruned():
 @pytest.mark.parametrize(("index", "pruned"), [(600, 0), (3000, 0), (3100, 1)])
 def test_huge_ones_are_pruned_after_the_first_reset(index: int, pruned: int):
     optimizer, strategy, generator = make([SMALL, HUGE])
-    changes = strategy.after_step(optimizer, seen(gradients(0, 0)), index, generator)
+    changes = after_step(strategy, optimizer, seen(gradients(0, 0)), index, generator)
     assert changes == Changes(pruned=pruned)
 
 
 def test_all_may_be_pruned_and_training_goes_on():
     optimizer, strategy, generator = make([SMALL, SMALL], 0.001)
-    assert strategy.after_step(optimizer, seen(gradients(0, 0)), 600, generator).pruned == 2
+    assert after_step(strategy, optimizer, seen(gradients(0, 0)), 600, generator).pruned == 2
     for index in (601, 700, 3000):
-        strategy.after_step(optimizer, seen(torch.zeros(1, 0, 2)), index, generator)
+        after_step(strategy, optimizer, seen(torch.zeros(1, 0, 2)), index, generator)
     assert len(optimizer) == 0
 
 
 @pytest.mark.parametrize(("index", "resets"), [(0, False), (2999, False), (3000, True), (6000, True), (15_000, False)])
 def test_opacity_reset(index: int, resets: bool):
     optimizer, strategy, generator = make([SMALL, SMALL, SMALL], [0.9, 0.3, 0.007])
-    strategy.after_step(optimizer, seen(gradients(0, 0, 0)), index, generator)
+    after_step(strategy, optimizer, seen(gradients(0, 0, 0)), index, generator)
     opacities = optimizer.params["opacities"].detach().sigmoid()
     expected = [0.01, 0.01, 0.007] if resets else [0.9, 0.3, 0.007]
     torch.testing.assert_close(opacities, torch.tensor(expected))
@@ -202,16 +218,16 @@ def test_opacity_reset(index: int, resets: bool):
 def test_nothing_visible():
     optimizer, strategy, generator = make([SMALL, LARGE])
     meta = seen(gradients(HIGH, HIGH), torch.zeros(1, 2))
-    assert strategy.after_step(optimizer, meta, 600, generator) == Changes()
+    assert after_step(strategy, optimizer, meta, 600, generator) == Changes()
     meta["means2d"].grad = None
-    assert strategy.after_step(optimizer, meta, 700, generator) == Changes()
+    assert after_step(strategy, optimizer, meta, 700, generator) == Changes()
 
 
 def test_absgrad_is_used_when_asked_for():
     optimizer, strategy, generator = make([SMALL, SMALL], absgrad=True)
     meta = seen(gradients(0, HIGH))
     meta["means2d"].absgrad = gradients(HIGH, 0)
-    assert strategy.after_step(optimizer, meta, 600, generator) == Changes(duplicated=1)
+    assert after_step(strategy, optimizer, meta, 600, generator) == Changes(duplicated=1)
     assert optimizer.params["means"][-1, 0] == 0
 
 
@@ -219,10 +235,10 @@ def test_rules_on_image_plane_size():
     config = {"refine_scale2d_stop": 10_000}
     optimizer, strategy, generator = make([SMALL, SMALL], **config)
     radii = torch.tensor([[3.0, 1.0]])  # of 40 pixels: 0.075 and 0.025; split above 0.05
-    assert strategy.after_step(optimizer, seen(gradients(0, 0), radii), 600, generator) == Changes(split=1)
+    assert after_step(strategy, optimizer, seen(gradients(0, 0), radii), 600, generator) == Changes(split=1)
     optimizer, strategy, generator = make([SMALL, SMALL], **config)
     radii = torch.tensor([[7.0, 1.0]])  # 0.175: split, and both children pruned as they inherit the radius
-    changes = strategy.after_step(optimizer, seen(gradients(0, 0), radii), 3100, generator)
+    changes = after_step(strategy, optimizer, seen(gradients(0, 0), radii), 3100, generator)
     assert changes == Changes(split=1, pruned=2)
 
 
@@ -240,7 +256,7 @@ def test_cap_is_never_exceeded_and_takes_the_largest_gradients(kinds: list[float
     optimizer, strategy, generator = make(kinds, max_gaussians=cap, refine_scale2d_stop=stop)
     strength = torch.rand(n, generator=torch.Generator().manual_seed(seed)) + 0.1
     gradient = torch.stack([strength, torch.zeros(n)], -1)[None]
-    changes = strategy.after_step(optimizer, seen(gradient, torch.full((1, n), 3.0)), 600, generator)
+    changes = after_step(strategy, optimizer, seen(gradient, torch.full((1, n), 3.0)), 600, generator)
     assert len(optimizer) == n + changes.split + changes.duplicated
     assert len(optimizer) <= max(cap, n)
     if not both:
@@ -255,22 +271,41 @@ def test_cap_is_never_exceeded_and_takes_the_largest_gradients(kinds: list[float
 def test_state_carries_over():
     straight, resumed = make([SMALL, LARGE]), make([SMALL, LARGE])
     for optimizer, strategy, generator in (straight, resumed):
-        strategy.after_step(optimizer, seen(gradients(1.5e-5, 0.9e-5)), 599, generator)
+        after_step(strategy, optimizer, seen(gradients(1.5e-5, 0.9e-5)), 599, generator)
     fresh = DefaultStrategy(TrainConfig(), SCENE_SCALE)
     fresh.load_state(resumed[1].state())
     results = [
-        strategy.after_step(optimizer, seen(gradients(1.5e-5, 0.9e-5)), 600, generator)
+        after_step(strategy, optimizer, seen(gradients(1.5e-5, 0.9e-5)), 600, generator)
         for optimizer, strategy, generator in (straight, (resumed[0], fresh, resumed[2]))
     ]
     assert results == [Changes(duplicated=1)] * 2
     assert DefaultStrategy(TrainConfig(), 1.0).state() == {}
 
 
-def test_gradient_is_kept_only_while_it_is_needed():
-    _, strategy, _ = make([SMALL])
-    for index, kept in ((14_999, True), (15_000, False)):
-        means2d = torch.zeros(1, 1, 2, requires_grad=True) * 1
-        strategy.before_backward({"means2d": means2d}, index)
-        means2d.sum().backward()
-        assert means2d.retains_grad == kept
-    strategy.before_backward({"means2d": torch.zeros(1, 0, 2)}, 0)  # nothing to differentiate
+def test_statistics_are_given_up_when_densification_is_over():
+    optimizer, strategy, generator = make([SMALL])
+    assert [strategy.watches(index) for index in (0, 14_999, 15_000)] == [True, True, False]
+    after_step(strategy, optimizer, seen(gradients(HIGH)), 14_999, generator)
+    assert set(strategy.state()) == {"grad2d", "count"}
+    assert strategy.due(15_000)
+    assert strategy.refine(optimizer, 15_000, generator) == Changes()
+    assert strategy.state() == {}
+    assert not strategy.due(15_001)
+
+
+def test_what_is_due():
+    _, strategy, _ = make([SMALL], pause_refine_after_reset=200)
+    due = [index for index in range(15_100) if strategy.due(index)]
+    assert due[:2] == [600, 700]
+    assert {3000, 6000, 9000, 12_000} <= set(due)
+    assert not {3100, 500, 15_000} & set(due)
+
+
+def test_a_step_that_is_skipped_is_not_observed():
+    _, strategy, _ = make([SMALL, SMALL])
+    strategy.prepare(2, torch.device("cpu"))
+    skip = torch.ones(1, dtype=torch.int32)
+    strategy.observe(gradients(HIGH, HIGH), seen(gradients(HIGH, HIGH)), skip)
+    assert not any(value.any() for value in strategy.state().values())
+    strategy.observe(gradients(HIGH, HIGH), seen(gradients(HIGH, HIGH)), skip.zero_())
+    assert all(value.all() for value in strategy.state().values())

@@ -30,12 +30,15 @@ class Photo:
     mask: Tensor | None
 
 
-class _Decoded(NamedTuple):
+class Decoded(NamedTuple):
+    """A photograph as it was decoded."""
+
     pixels: NDArray[np.uint8]  # [H, W, 3], or [H, W, 4] with straight alpha
     mask: NDArray[np.bool_] | None  # [H, W]
 
     @property
     def nbytes(self) -> int:
+        """Bytes of both."""
         return self.pixels.nbytes + (0 if self.mask is None else self.mask.nbytes)
 
 
@@ -61,7 +64,7 @@ class ImageCache:
         self.background = torch.tensor(background, dtype=torch.float32)
         self.capacity_bytes = capacity_bytes
         self.nbytes = 0  # of what is kept now
-        self._kept: OrderedDict[tuple, _Decoded] = OrderedDict()  # least recently used first
+        self._kept: OrderedDict[tuple, Decoded] = OrderedDict()  # least recently used first
         self._lock = threading.Lock()
 
     def __getitem__(self, view: View) -> Photo:
@@ -70,7 +73,7 @@ class ImageCache:
         Raises:
             InputError: the image or mask is missing or damaged.
         """
-        decoded = self._decoded(view)
+        decoded = self.decoded(view)
         pixels = torch.from_numpy(decoded.pixels.astype(np.float32)).div_(255)
         rgb = pixels[..., :3]
         if pixels.shape[2] == 4:
@@ -78,14 +81,15 @@ class ImageCache:
             rgb = rgb * alpha + self.background * (1 - alpha)
         return Photo(rgb.contiguous(), None if decoded.mask is None else torch.from_numpy(decoded.mask.copy()))
 
-    def _decoded(self, view: View) -> _Decoded:
+    def decoded(self, view: View) -> Decoded:
+        """The pixels of a view as they are kept, not to be changed. Raises as `[]`."""
         key = (view.path, view.mask_path, view.width, view.height)
         with self._lock:
             if key in self._kept:
                 self._kept.move_to_end(key)
                 return self._kept[key]
         # Decoding without the lock lets threads decode at once; two that want one view then both decode it.
-        decoded = _Decoded(
+        decoded = Decoded(
             decode_image(view.path, view.width, view.height),
             None if view.mask_path is None else decode_mask(view.mask_path, view.width, view.height),
         )

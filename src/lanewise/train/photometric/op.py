@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from lanewise.errors import InputError
-from lanewise.splat._backend import resolve_backend
+from lanewise.errors import InputError, UnsupportedError
+from lanewise.splat._backend import check_tensor, resolve_backend
 from lanewise.train.photometric import cpu, reference
 from lanewise.train.photometric.reference import WINDOW
 
@@ -27,20 +28,23 @@ def photometric_loss(
         target: the same shape and dtype, without gradient.
         mask: bool [C, H, W], False for pixels that do not count; None when all do.
         ssim_weight: w, 0..1. Above 0 needs H, W >= 11.
-        backend: auto, reference (any dtype and device), cpu (float32 on the CPU). auto takes cpu where it can; triton,
-            the renderer's kernels, takes the reference, since the loss has no kernels of its own.
+        backend: "auto", "reference" (any dtype and device), "cpu" (float32 on the CPU) or "triton" (float32 on a GPU).
 
     Returns:
-        a scalar of the dtype of `render`.
+        a scalar of the dtype of `render`. The kernels compute its gradient together with it, and read nothing back
+        from the GPU.
 
     Raises:
         InputError: shapes or dtypes do not fit, the picture is smaller than the window, `target` needs a gradient, or
             the backend cannot take this device or dtype.
+        UnsupportedError: more pixels than one launch can number.
     """
     _check(render, target, mask, ssim_weight)
-    if resolve_backend(backend, render) == "cpu":
-        return _forward(render.contiguous(), target.contiguous(), mask, float(ssim_weight))[0]
-    return reference.photometric_loss(render, target, mask, ssim_weight)
+    chosen = resolve_backend(backend, render)
+    if chosen == "reference":
+        return reference.photometric_loss(render, target, mask, ssim_weight)
+    with_gradient = render.requires_grad and torch.is_grad_enabled()
+    return _photometric_loss(render, target, mask, float(ssim_weight), with_gradient, chosen)[0]
 
 
 def ssim(render: Tensor, target: Tensor, mask: Tensor | None = None, *, backend: str = "auto") -> Tensor:
@@ -49,20 +53,14 @@ def ssim(render: Tensor, target: Tensor, mask: Tensor | None = None, *, backend:
 
 
 def _check(render: Tensor, target: Tensor, mask: Tensor | None, ssim_weight: float) -> None:
-    if render.ndim != 4:
-        raise InputError("render", got=f"shape {tuple(render.shape)}", expected="[C, H, W, D]")
-    if target.shape != render.shape or target.dtype != render.dtype:
-        raise InputError(
-            "target",
-            got=f"{target.dtype} {tuple(target.shape)}",
-            expected=f"dtype and shape of render, {render.dtype} {tuple(render.shape)}",
-        )
+    check_tensor("render", render, ("C", "H", "W", "D"))
+    check_tensor("target", target, tuple(render.shape), render)
     if target.requires_grad:
         raise InputError("target", got="a tensor that needs a gradient", expected="photographs", fix="detach it")
-    if mask is not None and (mask.shape != render.shape[:3] or mask.dtype != torch.bool):
-        raise InputError(
-            "mask", got=f"{mask.dtype} {tuple(mask.shape)}", expected=f"bool of shape {tuple(render.shape[:3])}"
-        )
+    wanted = (torch.bool, render.device, render.shape[:3])
+    if mask is not None and (mask.dtype, mask.device, mask.shape) != wanted:
+        got = f"{mask.dtype} {list(mask.shape)} on {mask.device}"
+        raise InputError("mask", got=got, expected=f"torch.bool {list(render.shape[:3])} on {render.device}")
     if not 0 <= ssim_weight <= 1:
         raise InputError("ssim_weight", got=ssim_weight, expected="a number, 0..1")
     height, width = render.shape[1:3]
@@ -76,32 +74,38 @@ def _check(render: Tensor, target: Tensor, mask: Tensor | None, ssim_weight: flo
         )
 
 
-@torch.library.custom_op("lanewise::photometric_loss", mutates_args=(), device_types="cpu")
-def _forward(render: Tensor, target: Tensor, mask: Tensor | None, ssim_weight: float) -> tuple[Tensor, Tensor]:
-    """The loss and its gradient: both come out of the same sums, and the loss is a scalar."""
+def _forward(
+    render: Tensor, target: Tensor, mask: Tensor | None, ssim_weight: float, with_gradient: bool, backend: str
+) -> tuple[Tensor, Tensor]:
+    """The loss and its gradient ([0] without): both come out of the same sums, and the loss is a scalar."""
+    if backend == "triton":
+        from lanewise.train.photometric import launch
+
+        return launch.photometric_loss(render, target, mask, ssim_weight, with_gradient)
     if mask is None:
         counted = torch.ones_like(render)
     else:
         counted = mask[..., None].expand_as(render).to(render.dtype)
         render, target = render * counted, target * counted
-    loss, gradient = cpu.photometric_loss(render.numpy(), target.numpy(), counted.contiguous().numpy(), ssim_weight)
-    return torch.tensor(loss, dtype=render.dtype), torch.from_numpy(gradient)
+    x, y, m = (tensor.detach().contiguous().numpy() for tensor in (render, target, counted))
+    loss, gradient = cpu.photometric_loss(x, y, m, ssim_weight)
+    return torch.tensor(loss, dtype=render.dtype), torch.from_numpy(gradient) if with_gradient else render.new_empty(0)
 
 
-@_forward.register_fake
-def _(render: Tensor, target: Tensor, mask: Tensor | None, ssim_weight: float) -> tuple[Tensor, Tensor]:
-    return render.new_empty(()), torch.empty_like(render)
+def _fake_forward(
+    render: Tensor, target: Tensor, mask: Tensor | None, ssim_weight: float, with_gradient: bool, backend: str
+) -> tuple[Tensor, Tensor]:
+    gradient = render.new_empty(render.shape if with_gradient else (0,))
+    return render.new_empty(()), gradient
 
 
-# An operator of its own, without a derivative, that takes `render` although it does not look at it: a second
-# differentiation then raises instead of being silently zero.
-@torch.library.custom_op("lanewise::photometric_loss_backward", mutates_args=(), device_types="cpu")
-def _backward(gradient: Tensor, upstream: Tensor, render: Tensor) -> Tensor:
+def _scaled(gradient: Tensor, upstream: Tensor, render: Tensor) -> Tensor:
+    """The gradient for an upstream one. It takes `render` although it does not look at it: as an operator without a
+    derivative, it makes a second differentiation raise instead of being silently zero."""
     return gradient * upstream
 
 
-@_backward.register_fake
-def _(gradient: Tensor, upstream: Tensor, render: Tensor) -> Tensor:
+def _fake_scaled(gradient: Tensor, upstream: Tensor, render: Tensor) -> Tensor:
     return torch.empty_like(gradient)
 
 
@@ -110,9 +114,48 @@ def _save_gradient(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tens
     ctx.mark_non_differentiable(output[1])
 
 
-def _apply_gradient(ctx: Any, upstream: Tensor, _: Tensor | None) -> tuple[Tensor, None, None, None]:
-    gradient, render = ctx.saved_tensors
-    return _backward(gradient, upstream, render), None, None, None
+def _backward_by(scaled: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Callable[..., tuple]:
+    """The backward rule, with the registered operator or the plain function that scales the gradient."""
+
+    def backward(ctx: Any, upstream: Tensor, _: Tensor | None) -> tuple:
+        gradient, render = ctx.saved_tensors
+        return scaled(gradient, upstream, render), None, None, None, None, None
+
+    return backward
 
 
-_forward.register_autograd(_apply_gradient, setup_context=_save_gradient)
+_custom = torch.library.custom_op("lanewise::photometric_loss", _forward, mutates_args=())
+_custom_scaled = torch.library.custom_op("lanewise::photometric_loss_backward", _scaled, mutates_args=())
+_custom.register_fake(_fake_forward)
+_custom_scaled.register_fake(_fake_scaled)
+_custom.register_autograd(_backward_by(_custom_scaled), setup_context=_save_gradient)
+
+
+# Eager code needs nothing of the registered operators' wrappers, which cost as much as a kernel. The renderer's way
+# around them refuses a second derivative only where the upstream gradient needs one, and a loss's seldom does.
+class _Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, gradient: Tensor, upstream: Tensor, render: Tensor) -> Tensor:
+        return _scaled(gradient, upstream, render)
+
+    @staticmethod
+    def backward(ctx: Any, *_: Tensor) -> Any:
+        raise UnsupportedError(
+            "the photometric loss's second derivative",
+            why="the kernels compute the first one only",
+            fix="backend='reference'",
+        )
+
+
+class _Eager(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *args: Any) -> tuple[Tensor, Tensor]:
+        output = _forward(*args)
+        _save_gradient(ctx, args, output)
+        return output
+
+    backward = staticmethod(_backward_by(_Scaled.apply))
+
+
+def _photometric_loss(*args: Any) -> tuple[Tensor, Tensor]:
+    return _custom(*args) if torch.compiler.is_compiling() else _Eager.apply(*args)

@@ -30,18 +30,40 @@ class Changes:
 class Strategy(Protocol):
     """Decides where Gaussians come and go.
 
-    In a step of number `index` (from 0) the trainer calls `before_backward` between rendering and the backward pass,
-    and `after_step` once the optimizer has taken its step. `meta` is what `rasterization` returned.
+    A step of number `index` (from 0) that the strategy watches gathers statistics on the device, without waiting for
+    it, so that the step can be captured into a graph: `prepare` before, `observe` inside. Where `due`, the trainer
+    calls `refine` once the optimizer has taken the step. `meta` is what `rasterization` returned.
     """
 
-    def before_backward(self, meta: dict[str, Any], index: int) -> None:
-        """Ask for the gradients that `after_step` will read."""
+    def watches(self, index: int) -> bool:
+        """Whether `observe` is to be called in this step."""
         ...
 
-    def after_step(
-        self, optimizer: GaussianOptimizer, meta: dict[str, Any], index: int, generator: torch.Generator
-    ) -> Changes:
-        """Watch the step, and change the Gaussians when it is time; `generator` (CPU) gives what is random."""
+    def prepare(self, n: int, device: torch.device) -> None:
+        """Have statistics of `n` Gaussians that `observe` adds to."""
+        ...
+
+    def observe(self, v_means2d: Tensor | None, meta: Mapping[str, Any], skip: Tensor | None = None) -> None:
+        """Add a step to the statistics.
+
+        Args:
+            v_means2d: gradient of the projected centres (with absgrad, of absolute values), [C, N, 2]; None where
+                nothing reaches the loss.
+            meta: of `rasterization`.
+            skip: int32 [1]; where it is not 0 nothing changes.
+        """
+        ...
+
+    def due(self, index: int) -> bool:
+        """Whether `refine` has something to do after this step."""
+        ...
+
+    def refine(self, optimizer: GaussianOptimizer, index: int, generator: torch.Generator) -> Changes:
+        """Change the Gaussians; `generator` (CPU) gives what is random."""
+        ...
+
+    def addresses(self) -> tuple[int, ...]:
+        """Where the statistics are: a captured step can be replayed while they stay there."""
         ...
 
     def state(self) -> dict[str, Tensor]:

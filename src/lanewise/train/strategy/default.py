@@ -12,6 +12,7 @@ from torch import Tensor
 from lanewise.train.config import TrainConfig
 from lanewise.train.optimizer import GaussianOptimizer
 from lanewise.train.strategy.base import Changes
+from lanewise.train.strategy.statistics import observe
 
 _SPLIT_SHRINK = 1.6  # a child's standard deviations are the parent's divided by this (the paper's phi)
 
@@ -34,33 +35,49 @@ class DefaultStrategy:
         self.scene_scale = scene_scale
         self._statistics: dict[str, Tensor] = {}  # grad2d, count and, where the size rules need it, radii: [N] each
 
-    def before_backward(self, meta: dict[str, Any], index: int) -> None:
-        """Keep the gradient of the projected centres."""
-        if index < self.config.refine_stop and meta["means2d"].requires_grad:
-            meta["means2d"].retain_grad()
+    def watches(self, index: int) -> bool:
+        """Until densification stops."""
+        return index < self.config.refine_stop
+
+    def prepare(self, n: int, device: torch.device) -> None:
+        """Zeros after a refinement, else what is there."""
+        names = ("grad2d", "count", "radii") if self.config.refine_scale2d_stop > 0 else ("grad2d", "count")
+        if not self._statistics:
+            self._statistics = {name: torch.zeros(n, device=device) for name in names}
+
+    def observe(self, v_means2d: Tensor | None, meta: Mapping[str, Any], skip: Tensor | None = None) -> None:
+        """Add the step's gradients in half images, the cameras that see each Gaussian, and the largest radii."""
+        if v_means2d is not None:
+            grad2d, count, widest = (self._statistics.get(name) for name in ("grad2d", "count", "radii"))
+            assert grad2d is not None  # `prepare` saw to that
+            assert count is not None
+            observe(v_means2d, meta["radii"], meta["width"], meta["height"], grad2d, count, widest, skip=skip)
+
+    def due(self, index: int) -> bool:
+        """Where Gaussians or opacities change, and where the statistics are given up."""
+        if not self.watches(index):
+            return bool(self._statistics)
+        return self._refines(index) or self._resets(index)
 
     @torch.no_grad()
-    def after_step(
-        self, optimizer: GaussianOptimizer, meta: dict[str, Any], index: int, generator: torch.Generator
-    ) -> Changes:
-        """Add the step to the statistics; refine and reset when their steps have come."""
+    def refine(self, optimizer: GaussianOptimizer, index: int, generator: torch.Generator) -> Changes:
+        """Grow, prune and reset when their steps have come."""
         config, changes = self.config, Changes()
-        if index >= config.refine_stop:
+        if not self.watches(index):
             self._statistics = {}
             return changes
-        self._observe(meta, len(optimizer), optimizer.device)
-        if (
-            index > config.refine_start
-            and index % config.refine_every == 0
-            and index % config.reset_every >= config.pause_refine_after_reset
-        ):
+        if self._refines(index):
             changes = self._grow(optimizer, index, generator)
             changes.pruned = self._prune(optimizer, index)
             self._statistics = {}
-        if index > 0 and index % config.reset_every == 0:
+        if self._resets(index):
             most = _logit(2 * config.prune_opa)
             optimizer.overwrite("opacities", optimizer.params["opacities"].detach().clamp(max=most))
         return changes
+
+    def addresses(self) -> tuple[int, ...]:
+        """Of the statistics."""
+        return tuple(value.data_ptr() for value in self._statistics.values())
 
     def state(self) -> dict[str, Tensor]:
         """The statistics since the last refinement."""
@@ -70,23 +87,16 @@ class DefaultStrategy:
         """Go on from statistics that `state` gave."""
         self._statistics = {name: value.clone() for name, value in state.items()}
 
-    def _observe(self, meta: dict[str, Any], n: int, device: torch.device) -> None:
-        names = ("grad2d", "count", "radii") if self.config.refine_scale2d_stop > 0 else ("grad2d", "count")
-        if not self._statistics:
-            self._statistics = {name: torch.zeros(n, device=device) for name in names}
-        means2d = meta["means2d"]  # [C, N, 2]
-        if means2d.grad is None:  # there is nothing, or nothing that reaches the loss
-            return
-        grad = means2d.absgrad if self.config.absgrad else means2d.grad
-        width, height, cameras = meta["width"], meta["height"], meta["n_cameras"]
-        half_image = grad.new_tensor([width / 2 * cameras, height / 2 * cameras])
-        visible = (meta["radii"] > 0).all(-1)  # [C, N]
-        norm = torch.linalg.vector_norm(grad * half_image, dim=-1)  # [C, N]
-        self._statistics["grad2d"] += torch.where(visible, norm, 0.0).sum(0)
-        self._statistics["count"] += visible.sum(0)
-        if "radii" in self._statistics:
-            widest = torch.where(visible, meta["radii"].amax(-1), 0).amax(0) / max(width, height)  # [N], in images
-            self._statistics["radii"] = torch.maximum(self._statistics["radii"], widest)
+    def _refines(self, index: int) -> bool:
+        config = self.config
+        return (
+            index > config.refine_start
+            and index % config.refine_every == 0
+            and index % config.reset_every >= config.pause_refine_after_reset
+        )
+
+    def _resets(self, index: int) -> bool:
+        return index > 0 and index % self.config.reset_every == 0
 
     def _grow(self, optimizer: GaussianOptimizer, index: int, generator: torch.Generator) -> Changes:
         config, statistics = self.config, self._statistics
