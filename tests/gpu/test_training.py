@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 
 import pytest
@@ -113,17 +114,18 @@ def test_adam_passes_the_gate(N: int, tail: tuple[int, ...], betas: tuple[float,
     require(*gate_adam(AdamState((N, *tail), betas, selective=True, skip=0), HERE))
 
 
-def test_the_steps_are_those_of_torchs_fused_adam():
+def test_the_steps_are_those_of_torchs_adam():
     g = torch.Generator().manual_seed(0)
     param = torch.randn(1025, 3, generator=g).cuda()
-    theirs = torch.nn.Parameter(param.clone())
-    optimizer = torch.optim.Adam([theirs], lr=0.03, eps=1e-15, fused=True)
+    theirs = torch.nn.Parameter(param.double())  # torch's fused kernel rounds 1 - beta2 to 1e-5 in float32
+    optimizer = torch.optim.Adam([theirs], lr=0.03, eps=1e-15)
     moments = [torch.zeros_like(param), torch.zeros_like(param)]
     for step in range(1, 20):
-        theirs.grad = torch.randn(1025, 3, generator=g).cuda()
+        grad = torch.randn(1025, 3, generator=g).cuda()
+        theirs.grad = grad.double()
         optimizer.step()
         coefficients = torch.tensor(adam_coefficients(0.03, step, (0.9, 0.999)), device="cuda")
-        adam_step(param, theirs.grad, *moments, coefficients, betas=(0.9, 0.999), eps=1e-15)
+        adam_step(param, grad, *moments, coefficients, betas=(0.9, 0.999), eps=1e-15)
     state = optimizer.state[theirs]
     pairs = zip((param, *moments), (theirs, state["exp_avg"], state["exp_avg_sq"]), strict=True)
     require(*(gate(name, *pair) for name, pair in zip(("param", "exp_avg", "exp_avg_sq"), pairs, strict=True)))
@@ -209,7 +211,9 @@ def test_a_graph_holds_all_of_a_step():
     with torch.no_grad():
         for now, then in zip((render, *moments, *sums), before, strict=True):
             now.copy_(then)
-    torch.cuda.set_sync_debug_mode("error")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it says that it is a prototype
+        torch.cuda.set_sync_debug_mode("error")
     try:
         eager_loss = step()
     finally:

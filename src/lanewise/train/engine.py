@@ -218,6 +218,7 @@ class Engine:
         """Have longer lists, and undo on the host what the steps from number `done` on would have done."""
         flights = [flight, *self._flights]
         self._flights.clear()
+        self._counts["steps"] += sum(len(each.plans) for each in flights[1:])
         needed = self.controls.needed.tolist()  # waits for the later steps: they were rendered too
         lost = [(plan, each.names) for each in flights for plan in each.plans if plan.index >= done]
         for _, names in lost:

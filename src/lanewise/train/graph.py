@@ -10,7 +10,8 @@ from typing import Any, Generic, TypeVar
 import torch
 
 _Result = TypeVar("_Result")
-_ROOM = 1.5  # a pool that proved too small is replaced by one this many times its size
+_SLACK = 0.25  # a pool that has grown by more than this share of its size is replaced
+_ROOM = 1.25  # by one this many times what it has come to
 
 
 class CaptureError(RuntimeError):
@@ -61,12 +62,16 @@ class Graphs(Generic[_Result]):
         self._graphs.clear()
 
     def _capture(self, work: Callable[[], _Result]) -> tuple[torch.cuda.CUDAGraph, _Result]:
-        if self._anchor is None or (self._grown and not self._graphs):
+        if self._anchor is None or (self._grown > self._size * _SLACK and not self._graphs):
             self._new_pool()
         assert self._anchor is not None
         graph = torch.cuda.CUDAGraph()
         before = torch.cuda.memory_reserved(self.device)
-        result = _record(graph, work, self._anchor.pool())
+        try:
+            result = _record(graph, work, self._anchor.pool())
+        except BaseException:
+            self._anchor = None  # a pool in which a capture has failed takes no other
+            raise
         self._grown += torch.cuda.memory_reserved(self.device) - before
         return graph, result
 
