@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lanewise.splat._launch import check_window, contiguous, launch, on_its_device
-from lanewise.splat.rasterize import kernels
+from lanewise.splat.rasterize import kernels, kernels_backward
 from lanewise.splat.rasterize.lists import CHANNELS, RECORD
 
 PACK_BLOCK = 128
@@ -121,7 +121,7 @@ def backward(
     colors, backgrounds, v_colors, v_alphas = contiguous(colors, backgrounds, v_colors, v_alphas)
     if n_isects and last.numel():
         launch(
-            kernels.composite_backward, lists.grid,
+            kernels_backward.composite_backward, lists.grid,
             records, colors, lists.bounds, lists.ids, backgrounds, transmittance, last, v_colors, v_alphas, v,
             lists.width, lists.height, lists.tile_width, lists.tiles, N, cameras, D, columns,
             TILE=lists.tile_size, SIDE=lists.side, C=0 if D > CHANNELS else D,
@@ -153,7 +153,7 @@ def _sum_by_gaussian(v: Tensor, lists: Lists, M: int) -> Tensor:
         bounds = torch.searchsorted(sorted_ids, torch.arange(M + 1, device=v.device, dtype=torch.int32))
         block = 32
         launch(
-            kernels.sum_records, (-(-M // block), v.shape[-1]),
+            kernels_backward.sum_records, (-(-M // block), v.shape[-1]),
             v, by_gaussian, bounds, out, M, v.shape[-1], SQUARES=lists.squares, BLOCK=block,
         )  # fmt: skip
     return out
