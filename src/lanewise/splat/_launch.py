@@ -26,20 +26,22 @@ def launch(
     tensors' dtypes and 16-byte alignment, and how wide whole numbers are. That asks of kernels that their constants
     come last, and that they specialize on no whole number (`do_not_specialize`).
     """
-    key = (kernel, torch.cuda.current_device(), *constexprs.values(), *map(_kind, args)) if _on_gpu(args) else None
+    if not _on_gpu(args):  # Triton's interpreter compiles nothing
+        kernel[grid](*args, **constexprs, **(options or {}))
+        return
+    key = (kernel, torch.cuda.current_device(), *constexprs.values(), *map(_kind, args))
     compiled = _compiled.get(key)
     if compiled is not None:
         compiled[(*grid, 1, 1)[:3]](*args, *constexprs.values())
         return
+    names = kernel.arg_names
+    assert names[len(args) :] == list(constexprs), (names, list(constexprs))
     done = kernel[grid](*args, **constexprs, **(options or {}))
-    if key is not None:
-        names = kernel.arg_names
-        assert names[len(args) :] == list(constexprs), (names, list(constexprs))
-        _compiled[key] = done.result() if hasattr(done, "result") else done
+    _compiled[key] = done.result() if hasattr(done, "result") else done
 
 
 def _on_gpu(args: tuple[Any, ...]) -> bool:
-    return next(x for x in args if isinstance(x, Tensor)).is_cuda  # else Triton's interpreter
+    return next(x for x in args if isinstance(x, Tensor)).is_cuda
 
 
 def _kind(x: Any) -> Any:

@@ -56,9 +56,9 @@ def _by_image(conics: Tensor, colors: Tensor, opacities: Tensor) -> tuple[Tensor
     """The operands with one row a Gaussian and image, [I * N, ...]."""
     pairs = conics.shape[:-1]
     return (
-        conics.reshape(-1, 3),
-        colors.expand(*pairs, colors.shape[-1]).reshape(-1, colors.shape[-1]),
-        opacities.expand(pairs).reshape(-1),
+        conics.flatten(0, -2),
+        colors.expand(*pairs, colors.shape[-1]).flatten(0, -2),
+        opacities.expand(pairs).flatten(),
     )
 
 
