@@ -100,7 +100,8 @@ def rasterization(
         with_ut: not in this version, nor are `with_eval3d`, the distortion coefficients and the rolling shutter.
         tile_masks: [..., C, tile_height, tile_width] bool, with `tile_size`; tiles that are False show the background
             alone.
-        deterministic: the same bits in every run; None asks torch.are_deterministic_algorithms_enabled().
+        deterministic: the same bits in every run. None: where torch.are_deterministic_algorithms_enabled(), and on a
+            GPU where Triton has no atomic additions of floats (`target.float_atomics`).
         isect_capacity: on a GPU, entries that the tile lists have room for (and, as a second number, the coarse lists
             that they are made from; without it the same). Then nothing waits for the GPU. When `meta["overflow"]`, a
             tensor, is True they did not fit: the picture and its gradients are incomplete and must not be used; repeat

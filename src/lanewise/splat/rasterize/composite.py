@@ -26,7 +26,7 @@ def _forward(
     flatten_ids: Tensor,
     masks: Tensor | None,
     absgrad: bool,
-    deterministic: bool,
+    deterministic: bool | None,
     backend: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """colors [I, H, W, D], alphas, transmittance and last [I, H, W], and Triton's records (else empty), of means2d
@@ -75,7 +75,7 @@ def _fake_forward(
     flatten_ids: Tensor,
     masks: Tensor | None,
     absgrad: bool,
-    deterministic: bool,
+    deterministic: bool | None,
     backend: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     images, N, D = math.prod(conics.shape[:-2]), conics.shape[-2], colors.shape[-1]
@@ -104,7 +104,7 @@ def _gradients(
     flatten_ids: Tensor,
     masks: Tensor | None,
     absgrad: bool,
-    deterministic: bool,
+    deterministic: bool | None,
     backend: str,
     transmittance: Tensor,
     last: Tensor,
@@ -155,7 +155,7 @@ def _fake_gradients(
     flatten_ids: Tensor,
     masks: Tensor | None,
     absgrad: bool,
-    deterministic: bool,
+    deterministic: bool | None,
     backend: str,
     transmittance: Tensor,
     last: Tensor,

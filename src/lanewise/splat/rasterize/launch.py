@@ -5,14 +5,18 @@
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import torch
+import triton
 from torch import Tensor
 
 from lanewise.splat._launch import check_window, contiguous, launch, on_its_device
 from lanewise.splat.rasterize import kernels, kernels_backward
 from lanewise.splat.rasterize.lists import CHANNELS, RECORD
+from lanewise.target import float_atomics
+from lanewise.target.detect import architecture
 
 PACK_BLOCK = 128
 ONE_WARP = {"num_warps": 1}  # what a block of 64 pixels is enough work for; no kernel knows
@@ -109,14 +113,17 @@ def backward(
     v_colors: Tensor,
     v_alphas: Tensor | None,
     absgrad: bool,
-    deterministic: bool,
+    deterministic: bool | None,
 ) -> Tensor:
     """Gradients by Gaussian, [M, D + 6 (+ 2)]: colours, opacity, conic (3), mean (2), with absgrad the mean's
-    absolute sums (2); from `forward`'s records and pictures, and colors [..., cameras or 1, N, D]."""
+    absolute sums (2); from `forward`'s records and pictures, and colors [..., cameras or 1, N, D].
+
+    They are added in order when `deterministic`, atomically when it is False; None: whatever is faster there."""
+    ordered = not _adds_atomically(records.device) if deterministic is None else deterministic
     N, D = colors.shape[-2:]
     M, columns = records.shape[0], D + (8 if absgrad else 6)
     n_isects = lists.ids.numel()
-    v = records.new_zeros(n_isects * lists.squares if deterministic else M, columns)
+    v = records.new_zeros(n_isects * lists.squares if ordered else M, columns)
     check_window(v)
     colors, backgrounds, v_colors, v_alphas = contiguous(colors, backgrounds, v_colors, v_alphas)
     if n_isects and last.numel():
@@ -126,9 +133,17 @@ def backward(
             lists.width, lists.height, lists.tile_width, lists.tiles, N, cameras, D, columns,
             TILE=lists.tile_size, SIDE=lists.side, C=0 if D > CHANNELS else D,
             SHARED_COLORS=colors.shape[-3] != cameras, BACKGROUND=backgrounds is not None,
-            ALPHAS=v_alphas is not None, ABSGRAD=absgrad, ORDERED=deterministic, options=ONE_WARP,
+            ALPHAS=v_alphas is not None, ABSGRAD=absgrad, ORDERED=ordered, options=ONE_WARP,
         )  # fmt: skip
-    return _sum_by_gaussian(v, lists, M) if deterministic else v
+    return _sum_by_gaussian(v, lists, M) if ordered else v
+
+
+@functools.cache
+def _adds_atomically(device: torch.device) -> bool:
+    """Whether atomic additions of floats are instructions there; also where nothing is known to the contrary."""
+    if device.type != "cuda":  # Triton's interpreter
+        return True
+    return float_atomics(architecture(torch.cuda.get_device_properties(device)), triton.__version__)
 
 
 @on_its_device

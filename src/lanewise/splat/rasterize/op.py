@@ -49,8 +49,9 @@ def rasterize_to_pixels(
         masks: [..., tile_height, tile_width] bool; tiles that are False show the background alone.
         absgrad: also sum the absolute values of the pixels' gradients (AbsGS, Ye et al. 2024), into `means2d.absgrad`
             [..., N, 2].
-        deterministic: the same bits in every run; None asks torch.are_deterministic_algorithms_enabled(). The CPU
-            kernels and the reference always are; Triton's then store a record a pair and sum them in order.
+        deterministic: the same bits in every run. The CPU kernels and the reference always are; Triton's then store a
+            record a pair and sum them in order. None: where torch.are_deterministic_algorithms_enabled(), and on
+            targets where Triton has no atomic additions of floats and that is faster (`target.float_atomics`).
         backend: "auto", "reference", "cpu" or "triton".
 
     Returns:
@@ -134,8 +135,8 @@ def rasterize_lists(
         raise UnsupportedError(
             "absgrad=True under torch.compile", why="the compiler drops attributes of tensors", fix="render eagerly"
         )
-    if deterministic is None:
-        deterministic = torch.are_deterministic_algorithms_enabled()
+    if deterministic is None and torch.are_deterministic_algorithms_enabled():
+        deterministic = True
     out, alphas, *_ = composite(
         means2d, conics, colors, opacities, backgrounds, width, height, tile_size, bounds, flatten_ids,
         None if masks is None else masks.flatten(), absgrad, deterministic, backend,
