@@ -22,14 +22,14 @@ def launch(
     """kernel[grid](*args, **constexprs, **options).
 
     Triton works out at every launch which variant the arguments need, in some 30 us of Python; a step has a dozen
-    launches. Here the variant is looked up by what makes the difference: the constants, which arguments are None, the
-    tensors' dtypes and 16-byte alignment, and how wide whole numbers are. That asks of kernels that their constants
-    come last, and that they specialize on no whole number (`do_not_specialize`).
+    launches. Here the variant is looked up by what makes the difference: the constants and options, which arguments
+    are None, the tensors' dtypes and 16-byte alignment, and how wide whole numbers are. That asks of kernels that their
+    constants come last, and that they specialize on no whole number (`do_not_specialize`).
     """
     if not _on_gpu(args):  # Triton's interpreter compiles nothing
         kernel[grid](*args, **constexprs, **(options or {}))
         return
-    key = (kernel, torch.cuda.current_device(), *constexprs.values(), *map(_kind, args))
+    key = (kernel, torch.cuda.current_device(), *constexprs.values(), *map(_kind, args), *(options or {}).values())
     compiled = _compiled.get(key)
     if compiled is not None:
         compiled[(*grid, 1, 1)[:3]](*args, *constexprs.values())
