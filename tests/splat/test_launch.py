@@ -9,7 +9,7 @@ import torch
 
 from lanewise.errors import UnsupportedError
 from lanewise.splat import _launch
-from lanewise.splat._launch import check_window, launch
+from lanewise.splat._launch import check_rows, check_window, launch
 
 
 class Compiled:
@@ -115,3 +115,6 @@ def test_rows_that_31_bits_cannot_number_are_refused():
     check_window(torch.empty(2**31 - 1, 9, device="meta"), torch.empty(2, 0), torch.empty(()))
     with pytest.raises(UnsupportedError, match="2147483648 rows in one launch"):
         check_window(torch.empty(2**31, 9, device="meta"))
+    check_rows(2**31 - 1)
+    with pytest.raises(UnsupportedError, match=r"2147483648 rows in one launch.*fewer of them"):
+        check_rows(2**31, fix="fewer of them")

@@ -70,18 +70,20 @@ def contiguous(*tensors: Tensor | None) -> Any:
     return tuple(x if x is None or x.is_contiguous() else x.contiguous() for x in tensors)
 
 
+ROWS = 2**31  # how many rows a tensor of a launch may not have
+
+
 def check_window(*tensors: Tensor) -> None:
     """Raise unless the rows of every tensor [..., columns] can be numbered with 31 bits.
 
-    Kernels add 64-bit bases; only row numbers (Gaussians of all images, entries of a list) are 32 bits wide.
+    Kernels add 64-bit bases; only row numbers (Gaussians of all images, records of pairs) are 32 bits wide.
     """
     for tensor in tensors:
-        if tensor.numel() < 2**31:
-            continue
-        rows = tensor.numel() // max(tensor.shape[-1] if tensor.dim() else 1, 1)
-        if rows >= 2**31:
-            raise UnsupportedError(
-                f"{rows} rows in one launch",
-                why="rows are numbered with 32 bits",
-                fix="render fewer cameras or Gaussians at a time",
-            )
+        if tensor.numel() >= ROWS:
+            check_rows(tensor.numel() // max(tensor.shape[-1] if tensor.dim() else 1, 1))
+
+
+def check_rows(rows: int, fix: str = "render fewer cameras or Gaussians at a time") -> None:
+    """Raise unless so many rows can be numbered with 31 bits."""
+    if rows >= ROWS:
+        raise UnsupportedError(f"{rows} rows in one launch", why="rows are numbered with 32 bits", fix=fix)

@@ -12,7 +12,7 @@ import torch
 import triton
 from torch import Tensor
 
-from lanewise.splat._launch import check_window, contiguous, launch, on_its_device
+from lanewise.splat._launch import ROWS, check_rows, check_window, contiguous, launch, on_its_device
 from lanewise.splat.rasterize import kernels, kernels_backward
 from lanewise.splat.rasterize.lists import CHANNELS, RECORD
 from lanewise.target import float_atomics
@@ -119,12 +119,14 @@ def backward(
     absolute sums (2); from `forward`'s records and pictures, and colors [..., cameras or 1, N, D].
 
     They are added in order when `deterministic`, atomically when it is False; None: whatever is faster there."""
-    ordered = not _adds_atomically(records.device) if deterministic is None else deterministic
     N, D = colors.shape[-2:]
     M, columns = records.shape[0], D + (8 if absgrad else 6)
     n_isects = lists.ids.numel()
-    v = records.new_zeros(n_isects * lists.squares if ordered else M, columns)
-    check_window(v)
+    pairs = n_isects * lists.squares
+    ordered = not _adds_atomically(records.device) and pairs < ROWS if deterministic is None else deterministic
+    if ordered:
+        check_rows(pairs, fix="deterministic=False, fewer cameras at a time, or larger tiles (tile_size=16)")
+    v = records.new_zeros(pairs if ordered else M, columns)
     colors, backgrounds, v_colors, v_alphas = contiguous(colors, backgrounds, v_colors, v_alphas)
     if n_isects and last.numel():
         launch(
