@@ -122,16 +122,14 @@ def check_gradients(scene: Scene, lists: TileLists, width: int, height: int, bou
     """Gradients of what a few windows show, through the lists of the whole picture."""
     tile = int((lists.isect_offsets.flatten() >= boundary).int().argmax())
     row, column = divmod(tile, lists.isect_offsets.shape[-1])
-    last = (max(width - WINDOW, 0), max(height - WINDOW, 0))
-    here = tuple(min(TILE * k // WINDOW * WINDOW, end) for k, end in zip((column, row), last, strict=True))
-    windows = list(dict.fromkeys([(0, 0), (here[0], here[1]), last]))
+    ends = ((0, 0), (TILE * column, TILE * row), (width - 1, height - 1))
+    windows = sorted({(x // WINDOW * WINDOW, y // WINDOW * WINDOW) for x, y in ends})
     g = torch.Generator().manual_seed(1)
     v = torch.zeros(height, width, 3)
     for x, y in windows:
         part = v[y : y + WINDOW, x : x + WINDOW]
         part.copy_(torch.randn(part.shape, generator=g))
     v = v.to(scene.means2d)
-    windows = [(x, y) for x, y in windows if v[y, x].any()]
     _, got = render(scene, lists, width, height, v)
     sums = []
     for dtype in (torch.float64, torch.float32):

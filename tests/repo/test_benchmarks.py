@@ -134,5 +134,5 @@ def test_a_fault_behind_the_boundary_of_long_lists_is_noticed(benchmark, monkeyp
 
     monkeypatch.setattr(script, "lists_of", faulty)
     monkeypatch.setattr(script, "check_halves", lambda *_: [])
-    with pytest.raises(GateError, match="picture: relative error .*; means2d: relative error"):
+    with pytest.raises(GateError, match=r"picture: relative error .*; means2d: relative error"):
         script.measure("cpu", 300, 100, 72, 20_000)
