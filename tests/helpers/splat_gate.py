@@ -29,7 +29,7 @@ class Kernels:
 
     backend: Backend = "cpu"
     device: str = "cpu"
-    deterministic: bool = False
+    deterministic: bool | None = False
 
 
 CPU = Kernels()

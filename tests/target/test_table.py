@@ -1,7 +1,13 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from lanewise import InputError
-from lanewise.target import TARGETS, find
+from lanewise.target import TARGETS, find, float_atomics
+from lanewise.target.table import FLOAT_ATOMICS_SINCE
 
 
 def test_every_row_is_found_by_its_name_and_only_once():
@@ -31,3 +37,46 @@ def test_the_window_is_what_an_unsigned_32_bit_offset_reaches():
 def test_an_unknown_target_is_refused_not_guessed():
     with pytest.raises(InputError, match=r"target: got 'gfx9999', expected one of cpu, .* cannot be guessed"):
         find("gfx9999")
+
+
+@pytest.mark.parametrize("version", ["3.4.0", "3.6.0", "3.9.0", "3.10.0+git1234", "4.0"])
+@pytest.mark.parametrize(
+    ("name", "native"),
+    [
+        ("sm_75", True),
+        ("sm_90a", True),
+        ("sm_87", True),
+        ("cpu", True),
+        ("gfx942:sramecc+:xnack-", True),
+        ("gfx1201", True),
+        ("gfx90a", False),
+        ("gfx1030", False),
+        ("gfx1100", False),
+        ("gfx1151", False),
+        ("gfx9999", False),
+    ],
+)
+def test_where_atomic_additions_of_floats_are_instructions(name, native, version):
+    assert float_atomics(name, version) is native
+
+
+def test_an_older_triton_is_not_taken_for_a_newer_one():
+    assert not float_atomics("gfx942", "3.3.1")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", [t for t in TARGETS if t.vendor != "cpu"], ids=lambda target: target.name)
+def test_the_table_says_what_triton_compiles(target, tmp_path):
+    """In a process of its own, because the interpreter may be on here. Needs no GPU."""
+    pytest.importorskip("triton")
+    assert set(FLOAT_ATOMICS_SINCE) <= {t.name for t in TARGETS}
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path), "TRITON_INTERPRET": "0"}
+    script = Path(__file__).parents[1] / "helpers" / "compiled_atomics.py"
+    done = subprocess.run(
+        [sys.executable, str(script), target.name, str(target.wave)], env=environment, capture_output=True, text=True
+    )
+    if "unsupported target" in done.stderr or "not found" in done.stderr:
+        pytest.skip(f"this Triton compiles nothing for {target.name}")
+    assert done.returncode == 0, done.stderr
+    version, kind = done.stdout.split()
+    assert (kind == "native") is float_atomics(target.name, version)

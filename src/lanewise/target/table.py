@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -69,14 +70,34 @@ TARGETS: tuple[Target, ...] = (
 )
 
 
+# AMD's targets for which Triton compiles an fp32 `tl.atomic_add` to one instruction (global_atomic_add_f32), and the
+# first of the releases 3.4, 3.6 and 3.9 that does. For the others it writes a loop around a compare-and-swap, which
+# starts again whenever another program was faster: for gfx90a and gfx11 too, although they have the instruction. Found
+# by compiling a kernel for each, with addresses that are only known when it runs.
+FLOAT_ATOMICS_SINCE = {"gfx942": (3, 4), "gfx950": (3, 4), "gfx1200": (3, 4), "gfx1201": (3, 4)}
+
+
+def float_atomics(name: str, triton_version: str) -> bool:
+    """Whether adding to an fp32 number in memory is one instruction; False for AMD's targets that are not known.
+
+    Args:
+        name: of the architecture, as for `find`; those of NVIDIA, and the CPU, need not be in the table.
+        triton_version: release that compiles the kernel, such as "3.9.0".
+    """
+    bare = _bare(name)
+    if not bare.startswith("gfx"):
+        return True
+    major, minor = re.findall(r"\d+", triton_version)[:2]
+    return bare in FLOAT_ATOMICS_SINCE and (int(major), int(minor)) >= FLOAT_ATOMICS_SINCE[bare]
+
+
 def find(name: str) -> Target:
     """The row of an architecture; feature suffixes (`gfx942:sramecc+:xnack-`, `sm_90a`) are ignored.
 
     Raises:
         InputError: a name that is not in the table.
     """
-    bare = name.split(":")[0]
-    bare = bare.rstrip("af") if bare.startswith("sm_") else bare
+    bare = _bare(name)
     for target in TARGETS:
         if target.name == bare:
             return target
@@ -87,3 +108,9 @@ def find(name: str) -> Target:
         why="the wave width and the address window of an unknown target cannot be guessed",
         fix="add its row to lanewise/target/table.py",
     )
+
+
+def _bare(name: str) -> str:
+    """The name without feature suffixes."""
+    bare = name.split(":")[0]
+    return bare.rstrip("af") if bare.startswith("sm_") else bare
