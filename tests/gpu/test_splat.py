@@ -2,7 +2,11 @@
 
 import pytest
 import torch
-from splat_gate import (
+from splat_scenes import COUNTS, DIFFERENTIABLE, make_scene
+
+from lanewise.audit.faults import FAULTS
+from lanewise.audit.gate import GateError, relative_error, require
+from lanewise.prove.splat_gate import (
     Kernels,
     gate_project,
     gate_rasterization,
@@ -11,10 +15,6 @@ from splat_gate import (
     random_upstream,
     true_rasterization,
 )
-from splat_scenes import COUNTS, DIFFERENTIABLE, make_scene
-
-from lanewise.audit.faults import FAULTS
-from lanewise.audit.gate import GateError, relative_error, require
 from lanewise.splat import rasterization
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")]

@@ -2,11 +2,18 @@
 
 import pytest
 import torch
-from splat_gate import Kernels, gate_rasterization, gate_rasterize, kernel_run, random_upstream, true_rasterization
 from splat_lists import GRIDS, check_canary, check_capacity, check_lists, check_wide, same, wide_lists
 from splat_scenes import make_scene
 
 from lanewise.audit.gate import require
+from lanewise.prove.splat_gate import (
+    Kernels,
+    gate_rasterization,
+    gate_rasterize,
+    kernel_run,
+    random_upstream,
+    true_rasterization,
+)
 from lanewise.splat import rasterization
 from lanewise.splat.rasterize.lists import list_bounds
 

@@ -8,11 +8,11 @@ import sys
 import warnings
 
 import torch
-from splat_gate import Kernels
 from splat_lists import GRIDS, check_canary, check_capacity, check_lists, check_wide
 from splat_scenes import make_scene
 
 import lanewise  # noqa: F401 - before torch
+from lanewise.prove.splat_gate import Kernels
 
 
 def main() -> None:

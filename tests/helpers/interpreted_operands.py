@@ -13,12 +13,19 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from splat_gate import Kernels, gate_rasterization, gate_rasterize, kernel_run, random_upstream, true_rasterization
 from splat_lists import same
 from splat_scenes import Scene, make_scene
 
 import lanewise  # noqa: F401 - before torch
 from lanewise.audit.gate import GateError, require
+from lanewise.prove.splat_gate import (
+    Kernels,
+    gate_rasterization,
+    gate_rasterize,
+    kernel_run,
+    random_upstream,
+    true_rasterization,
+)
 from lanewise.splat import rasterization
 from lanewise.splat.rasterize import kernels_backward, launch
 

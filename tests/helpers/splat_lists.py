@@ -12,10 +12,10 @@ from unittest import mock
 import pytest
 import torch
 from guarded import PATTERNS, guarded_memory
-from splat_gate import Kernels, kernel_run, random_upstream
 from splat_scenes import Scene, make_scene
 from torch import Tensor
 
+from lanewise.prove.splat_gate import Kernels, kernel_run, random_upstream
 from lanewise.splat import bin_gaussians
 from lanewise.splat.binning.reference import TileLists
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lanewise import InputError
-from lanewise.target import TARGETS, find, float_atomics
+from lanewise.target import TARGETS, compiles, find, float_atomics
 from lanewise.target.table import FLOAT_ATOMICS_SINCE
 
 
@@ -65,7 +65,7 @@ def test_an_older_triton_is_not_taken_for_a_newer_one():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", [t for t in TARGETS if t.vendor != "cpu"], ids=lambda target: target.name)
+@pytest.mark.parametrize("target", [t for t in TARGETS if t.path == "triton"], ids=lambda target: target.name)
 def test_the_table_says_what_triton_compiles(target, tmp_path):
     """In a process of its own, because the interpreter may be on here. Needs no GPU."""
     pytest.importorskip("triton")
@@ -80,3 +80,26 @@ def test_the_table_says_what_triton_compiles(target, tmp_path):
     assert done.returncode == 0, done.stderr
     version, kind = done.stdout.split()
     assert (kind == "native") is float_atomics(target.name, version)
+
+
+@pytest.mark.parametrize(
+    "name", ["gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1103", "gfx1151", "gfx1200", "sm_75", "sm_120"]
+)
+@pytest.mark.parametrize("version", ["3.4.0", "3.6.0", "3.9.0"])
+def test_what_a_release_of_triton_compiles(name, version):
+    assert compiles(name, version) is ((name, version) != ("gfx1030", "3.9.0"))
+
+
+def test_a_release_that_nobody_tried_is_not_guessed():
+    assert compiles("gfx942", "3.10.0") is None
+
+
+def test_what_runs_on_the_cpu_is_compiled_by_no_triton():
+    assert [t.name for t in TARGETS if not compiles(t.name, "3.9.0")] == ["cpu", "gfx1030", "xpu", "mps"]
+    assert {t.path for t in TARGETS if t.vendor in ("intel", "apple", "cpu")} == {"cpu"}
+    assert all("not supported, CPU path" in t.description for t in TARGETS if t.vendor in ("intel", "apple"))
+
+
+def test_families_of_amd():
+    families = {t.family: t.wave for t in TARGETS if t.vendor == "amd"}
+    assert families == {"gfx90a": 64, "gfx942": 64, "gfx950": 64, "10.3": 32, "11": 32, "11.5": 32, "12": 32}

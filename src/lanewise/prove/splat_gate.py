@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from splat_scenes import Scene
 from torch import Tensor
 
 from lanewise.audit.faults import Fault, planted
 from lanewise.audit.gate import FLOOR, HEADROOM, GateResult, gate, relative_error
+from lanewise.prove.scenes import Scene
 from lanewise.splat import project_gaussians, rasterization
 from lanewise.splat._backend import Backend
 from lanewise.splat.projection import reference as projection
