@@ -161,9 +161,13 @@ class Truth:
 
 def true_rasterization(scene: Scene, kernels: Kernels = CPU) -> Truth:
     """The fp64 reference, with the decisions of a healthy run of the kernels replayed."""
+    _, _, meta = kernel_run(scene, random_upstream(scene), kernels=kernels)
+    return replayed_truth(scene, meta, kernel_sides(scene, meta, kernels))
+
+
+def replayed_truth(scene: Scene, meta: dict, sides: Tensor) -> Truth:
+    """The fp64 reference, with the decisions `sides` about the lists of `meta` replayed."""
     upstream = random_upstream(scene)
-    _, _, meta = kernel_run(scene, upstream, kernels=kernels)
-    sides = kernel_sides(scene, meta, kernels)
     values = _named(*replayed_run(scene.to(torch.float64), upstream, meta, sides))
     limits = dict.fromkeys(values, FLOOR)
     for size in SIZES:
@@ -180,6 +184,11 @@ def gate_rasterization(
 ) -> list[GateResult]:
     """Every output and gradient of `rasterization` against the truth; a fault may sit on one gradient."""
     outputs, grads, _ = kernel_run(scene, random_upstream(scene), fault, kernels)
+    return gates_of(truth, outputs, grads)
+
+
+def gates_of(truth: Truth, outputs: tuple[Tensor, ...], grads: dict[str, Tensor]) -> list[GateResult]:
+    """A run of `rasterization` against the truth."""
     got = _named(outputs, grads)
     return [GateResult(name, relative_error(got[name], truth.values[name]), truth.limits[name]) for name in got]
 
