@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
@@ -30,6 +30,7 @@ from lanewise.prove.splat_gate import (
 )
 from lanewise.prove.training_gate import AdamState, Place, gate_adam, gate_photometric, gate_statistics, pictures
 from lanewise.splat import bin_gaussians, project_gaussians
+from lanewise.train.photometric import photometric_loss
 
 HERE = Place("triton")
 PROJECT = ("projection.project", "projection.project_backward")
@@ -108,9 +109,32 @@ def _scenes() -> Iterator[Case]:
         shapes="needles",
         sh_degree=2,
     )
-    yield scene("65 Gaussians, tiles of 16, 17 x 17, absolute gradients", N=65, width=17, height=17, tile_size=16, absgrad=True)
+    yield scene(
+        "65 Gaussians, tiles of 16, 17 x 17, absolute gradients", N=65, width=17, height=17, tile_size=16, absgrad=True
+    )
     yield scene("33 Gaussians, tiles of 4, 9 x 5", N=33, width=9, height=5, tile_size=4)
     yield scene("33 Gaussians, lists with 64-bit bounds", N=33, width=9, height=7, wide=True)
+    run = functools.partial(_gate_masks, make_scene(3, N=33, width=17, height=9, tile_size=8))
+    yield Case("33 Gaussians, masked tiles", everything, run)
+    yield scene(
+        "33 Gaussians of 2 cameras, shared colours, no gradient of alphas",
+        quick=True,
+        N=33,
+        C=2,
+        width=9,
+        height=8,
+        alphas=False,
+    )
+    yield scene(
+        "64 Gaussians, 3rd degree, background, as in training",
+        HARMONICS,
+        N=64,
+        width=16,
+        height=9,
+        sh_degree=3,
+        background=True,
+        alphas=False,
+    )
     yield scene("129 Gaussians, 8 x 9, first degree", HARMONICS, N=129, width=8, height=9, sh_degree=1)
 
 
@@ -122,6 +146,21 @@ def _gate_scene(scene: Scene, ordered: bool, wide: bool) -> list[GateResult]:
     truth = _truth(scene, meta, sides)
     decisions = GateResult("decisions", max(truth.excess, 0.0), 0.0)
     return [*gates_of(truth, outputs, grads), decisions, _gate_lists(scene, meta)]
+
+
+def _gate_masks(scene: Scene) -> list[GateResult]:
+    """Tiles that are masked out are empty, the others as ever; outputs alone."""
+    size, kernels = 8, Kernels("triton")
+    across, down = -(-scene.width // size), -(-scene.height // size)
+    masks = torch.arange(across * down).reshape(1, down, across) % 2 == 1
+    masked = replace(scene, options={**scene.options, "tile_masks": masks})
+    (colors, alphas), _, meta = kernel_run(masked, random_upstream(scene), kernels=kernels)
+    truth = _truth(scene, meta, kernel_sides(scene, meta, kernels)).values
+    pixels = masks.repeat_interleave(size, 1).repeat_interleave(size, 2)[:, : scene.height, : scene.width, None]
+    return [
+        GateResult(name, relative_error(got, truth[name] * pixels), FLOOR)
+        for name, got in (("colors out", colors), ("alphas out", alphas))
+    ]
 
 
 _truths: dict[Any, Truth] = {}
@@ -190,7 +229,10 @@ def _gate_covariances(scene: Scene) -> list[GateResult]:
         )
         values = {"means2d": got.means2d, "conics": got.conics, "depths": got.depths}
         seen = (got.radii > 0).all(-1, keepdim=True)
-        loss = sum((torch.where(seen, v.reshape(1, 1, 65, -1), 0) * upstream[..., : v[0, 0, 0].numel()]).sum() for v in values.values())
+        loss = sum(
+            (torch.where(seen, v.reshape(1, 1, 65, -1), 0) * upstream[..., : v[0, 0, 0].numel()]).sum()
+            for v in values.values()
+        )
         grads = torch.autograd.grad(loss, list(leaves.values()))
         return {k: v.detach() for k, v in values.items()} | dict(zip(("v_means", "v_covars"), grads, strict=True))
 
@@ -212,6 +254,9 @@ def _training() -> Iterator[Case]:
         ("differences alone, one pixel", pictures((2, 1, 1, 1)), 0.0, False),
     ):
         yield Case(name, LOSS, functools.partial(gate_photometric, inputs, weight, HERE), quick)
+    yield Case(
+        "loss without a gradient", LOSS[:2], functools.partial(_gate_loss, pictures((1, 12, 13, 3), masked=True))
+    )
     for N in (1, 31, 32, 33, 63, 64, 65, 1023, 1024, 1025):
         state = AdamState((N,), steps=1)
         yield Case(f"{N} parameters", ("adam.step",), functools.partial(gate_adam, state, HERE), N == 1025)
@@ -221,3 +266,10 @@ def _training() -> Iterator[Case]:
         options: dict[str, Any] = {"strided": N == 33, "widest": N != 64, "skip": 0 if N == 65 else None}
         run = functools.partial(gate_statistics, HERE, cameras, N, **options)
         yield Case(f"{N} Gaussians, {cameras} cameras", ("statistics.observe",), run, N in (65, 257))
+
+
+def _gate_loss(inputs: tuple[Tensor, Tensor, Tensor | None]) -> list[GateResult]:
+    render, target, mask = inputs
+    got = photometric_loss(render, target, mask, backend="triton")
+    truth = photometric_loss(render.double(), target.double(), mask, backend="reference")
+    return [GateResult("loss", relative_error(got, truth), FLOOR)]

@@ -11,14 +11,16 @@ from torch import Tensor
 
 @dataclass
 class Scene:
-    """What `rasterization` takes: tensors by name, and the other arguments."""
+    """What `rasterization` takes, tensors by name and the other arguments; whether a gradient flows into alphas."""
 
     tensors: dict[str, Tensor]
     options: dict[str, Any] = field(default_factory=dict)
     width: int = 24
     height: int = 17
+    alphas: bool = True
 
     def to(self, dtype: torch.dtype) -> Scene:
+        """The same in another precision."""
         return replace(self, tensors={k: v.detach().to(dtype) for k, v in self.tensors.items()})
 
     def leaves(self) -> dict[str, Tensor]:
@@ -39,6 +41,7 @@ def make_scene(
     shapes: str = "mixed",
     near: bool = False,
     background: bool = False,
+    alphas: bool = True,
     **options: Any,
 ) -> Scene:
     """A cloud of Gaussians in front of C rotated cameras with off-centre principal points.
@@ -79,7 +82,7 @@ def make_scene(
     }
     if background:
         tensors["backgrounds"] = normal(C, channels if sh_degree is None else 3)
-    return Scene(tensors, {"sh_degree": sh_degree, **options}, width, height)
+    return Scene(tensors, {"sh_degree": sh_degree, **options}, width, height, alphas)
 
 
 def _skew(v: Tensor) -> Tensor:
