@@ -27,7 +27,7 @@ class Compiled:
     """Machine code of one configuration for one target.
 
     Attributes:
-        assembly: text; SASS for NVIDIA where Triton's disassembler is there, else PTX.
+        assembly: text; PTX for NVIDIA.
         binary: the code object that a driver would load.
         function: the kernel's name in both.
         warps: waves of a program.
@@ -88,11 +88,12 @@ def compile_for(configuration: Configuration, target: Target) -> Compiled:
         raise CompileError(f"{configuration.name} for {target.name}: {type(error).__name__}: {first[0]}") from error
     metadata = done.metadata
     if target.vendor == "amd":
-        text, binary, numbers = done.asm["amdgcn"], done.asm["hsaco"], amd_numbers(done.asm["amdgcn"])
+        text, binary = done.asm["amdgcn"], done.asm["hsaco"]
+        numbers = amd_numbers(text)
     else:
-        binary = done.asm["cubin"]
-        text, numbers = done.asm["ptx"], {}
-        numbers = nvidia_numbers(binary, text) | {"lds": metadata.shared}
+        text, binary = done.asm["ptx"], done.asm["cubin"]
+        numbers = nvidia_numbers(binary, text)
+    numbers["lds"] = metadata.shared  # asked for at the launch
     return Compiled(target, text, binary, metadata.name, metadata.num_warps, metadata, **numbers)
 
 
@@ -106,7 +107,7 @@ def gpu_target(target: Target) -> Any:
 
 
 def amd_numbers(assembly: str) -> dict[str, int]:
-    """Registers, LDS, spills, instructions and compare-and-swaps of AMD's assembly with one kernel."""
+    """Registers, spills, instructions and compare-and-swaps of AMD's assembly with one kernel."""
 
     def metadata(name: str) -> int:
         found = re.search(rf"^\s*-?\s*\.{name}:\s*(\d+)", assembly, re.MULTILINE)
@@ -119,7 +120,6 @@ def amd_numbers(assembly: str) -> dict[str, int]:
         "vgprs": metadata("vgpr_count") - agprs if agprs else metadata("vgpr_count"),
         "agprs": agprs,
         "sgprs": metadata("sgpr_count"),
-        "lds": metadata("group_segment_fixed_size"),
         "spills": metadata("vgpr_spill_count") + metadata("sgpr_spill_count"),
         "instructions": len(opcodes),
         "cas_loops": sum("cmpswap" in opcode for opcode in opcodes),
