@@ -176,6 +176,10 @@ def width(name: str) -> Width:
 
 def _get(space: Space, where: Array, form: Width, word: int) -> Array:
     """uint32 of one register's worth."""
+    if form.bytes > 1 and (where & (form.bytes - 1)).any():
+        parts = [space.bytes[where + 4 * word + k].astype(U) << U(8 * k) for k in range(form.bytes)]
+        x = np.bitwise_or.reduce(parts)
+        return x if form.bytes == 4 or not form.signed else x.astype(np.uint16).view(np.int16).astype(I).view(U)
     if form.bytes == 4:
         return space.views[U][(where >> 2) + word]
     x = space.views[np.uint8][where] if form.bytes == 1 else space.views[np.uint16][where >> 1]
@@ -184,18 +188,18 @@ def _get(space: Space, where: Array, form: Width, word: int) -> Array:
     return x.astype(U)
 
 
-def _note(space: Space, w: Waves, where: Array, active: Array | None, words: int, kind: str, value: Array = None) -> None:
-    """Tell the race detector."""
+def _note(space: Space, w: Waves, where: Array, active: Array | None, words: int, kind: str) -> None:
+    """Tell the race detector of a "load", an "update" or a "swap"."""
     if space.shadow is None:
         return
     waves = np.broadcast_to(w.number[:, None] if where.ndim == 2 else w.number, where.shape)
     where, waves = (where.ravel(), waves.ravel()) if active is None else (where[active], waves[active])
     for k in range(words):
-        word = (where >> 2) + k
+        word = (where >> 2) + k  # of an access that is not aligned, the first of the words it touches
         if kind == "load":
             space.shadow.load(word, waves)
         else:
-            space.shadow.update(word, waves)
+            space.shadow.update(word, waves, kind == "swap")
 
 
 def load(w: Waves, space: Space, where: Array, active: Array | None, row: int, form: Width, valid: Array | None) -> None:
@@ -221,6 +225,10 @@ def store(w: Waves, space: Space, where: Array, active: Array | None, row: int, 
     for k in range(form.words):
         value = pick(np.broadcast_to(w.u[row + k], shape))
         value = value >> U(16) if form.part == "hi" else value
+        if form.bytes > 1 and (at & (form.bytes - 1)).any():  # not aligned: byte by byte, which the detector leaves out
+            for j in range(form.bytes):
+                space.bytes[at + 4 * k + j] = value >> U(8 * j) & U(255)
+            continue
         if form.bytes == 4:
             cells, index = space.views[U], (at >> 2) + k
         else:
@@ -260,7 +268,7 @@ def atomic(w: Waves, space: Space, where: Array, active: Array, data: int, resul
     """Read, change and write, lane after lane; `result` is the row that gets the old value."""
     fn, kind = ATOMICS[name]
     wide = kind in (U64, D)
-    _note(space, w, where, active, 2 if wide else 1, "update")
+    _note(space, w, where, active, 2 if wide else 1, "swap" if fn == "compare" else "update")
     shape, cells = where.shape, space.views[kind]
     index = where[active] >> (3 if wide else 2)
 
@@ -363,7 +371,7 @@ def _decode_access(kind: str, where: Where, rows: tuple[int, int, int | None]) -
     if what == "load":
 
         def get(w: Waves) -> None:
-            at, active, valid = where(w, form.total, form.align)
+            at, active, valid = where(w, form.total, 1)  # global memory takes any alignment
             load(w, w.machine.space, at, active, target, form, valid)
 
         return get
@@ -371,7 +379,7 @@ def _decode_access(kind: str, where: Where, rows: tuple[int, int, int | None]) -
         raise UnsupportedInstruction("opcode")
 
     def put(w: Waves) -> None:
-        at, active, _ = where(w, form.total, form.align)
+        at, active, _ = where(w, form.total, 1)
         store(w, w.machine.space, at, active, data, form)
 
     return put

@@ -3,7 +3,8 @@
 A mark is epoch * waves + wave + 1: the wave, and how many barriers its workgroup had passed. Two accesses of a word by
 different waves conflict when one is a write (or one of two is an atomic and the other is not) and they are of two
 workgroups, or of one workgroup between the same barriers. Two writes of the same value do not conflict: compilers
-store what several lanes hold alike. Of the readers of a word the last two are kept.
+store what several lanes hold alike. A compare-and-swap does not conflict with reads: the loop around it reads the word
+first. Of the readers of a word the last two are kept.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class Shadow:
     def __init__(self, words: int, group: Array, what: str) -> None:
         self.group, self.waves, self.what = group, len(group), what
         self.epoch = np.zeros(int(group.max()) + 1 if len(group) else 1, np.int64)
-        self.written, self.read, self.read_before, self.atomic = (np.zeros(words, np.int64) for _ in range(4))
+        self.written, self.read, self.read_before = (np.zeros(words, np.int64) for _ in range(3))
+        self.atomic, self.swapped = (np.zeros(words, np.int64) for _ in range(2))
 
     def _marks(self, wave: Array) -> Array:
         return self.epoch[self.group[wave]] * self.waves + wave + 1
@@ -73,13 +75,17 @@ class Shadow:
         self._require(self.written[word], word, wave, "a write", "a write", before == value)
         for marks in (self.read[word], self.read_before[word]):
             self._require(marks, word, wave, "a write", "a read")
-        self._require(self.atomic[word], word, wave, "a write", "an atomic")
+        for marks in (self.atomic[word], self.swapped[word]):
+            self._require(marks, word, wave, "a write", "an atomic")
         self.written[word] = self._marks(wave)
         self._require(self.written[word], word, wave, "a write", "a write", after == value)  # in one instruction
 
-    def update(self, word: Array, wave: Array) -> None:
-        """Note atomics."""
+    def update(self, word: Array, wave: Array, swap: bool) -> None:
+        """Note atomics; `swap`: compare-and-swaps."""
         self._require(self.written[word], word, wave, "an atomic", "a write")
+        if swap:
+            self.swapped[word] = self._marks(wave)
+            return
         for marks in (self.read[word], self.read_before[word]):
             self._require(marks, word, wave, "an atomic", "a read")
         self.atomic[word] = self._marks(wave)

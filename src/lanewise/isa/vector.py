@@ -19,7 +19,7 @@ import numpy as np
 from lanewise.isa import formulas as m
 from lanewise.isa.errors import UnsupportedInstruction
 from lanewise.isa.parse import VCC, Instruction, Operand
-from lanewise.isa.state import U64, D, F, I, I64, Layout, U, Waves
+from lanewise.isa.state import POISON, U64, D, F, I, I64, Layout, U, Waves
 
 Run = Callable[[Waves], None]
 Entry = tuple[str, str, Callable[..., Any]]
@@ -506,7 +506,7 @@ def _packed(operands: list[Operand], modifiers: dict[str, Any], layout: Layout, 
     negative = modifiers.pop("neg_lo", [0] * n), modifiers.pop("neg_hi", [0] * n)
     halves = []
     for select, negate in zip((low, high), negative, strict=True):
-        halves.append([source(layout, _half_of(o, s, g), "f") for o, s, g in zip(operands[1:], select, negate, strict=True)])
+        halves.append([source(layout, _half_of(o, s, layout, g), "f") for o, s, g in zip(operands[1:], select, negate, strict=True)])
     row = layout.row(operands[0])
     if operands[0].count != 2:
         raise UnsupportedInstruction("packed destination")
@@ -520,12 +520,16 @@ def _packed(operands: list[Operand], modifiers: dict[str, Any], layout: Layout, 
     return run
 
 
-def _half_of(o: Operand, select: int, negate: int = 0) -> Operand:
-    """The low or the high register of a packed operand. A constant has only its low half."""
+def _half_of(o: Operand, select: int, layout: Layout, negate: int = 0) -> Operand:
+    """The low or the high register of a packed operand.
+
+    A constant's high half: LLVM takes it to be the constant again on gfx94x and gfx950, and never asks for it on
+    gfx90a, where it is a NaN here.
+    """
     if not o.plain:
         raise UnsupportedInstruction("source modifier on a packed operand")
     if o.kind == "c":
-        word = Operand("c", 0x7FDEAD01 if select else o.index & 0xFFFFFFFF)
+        word = Operand("c", int(POISON) if select and o.index and layout.arch == "gfx90a" else o.index & 0xFFFFFFFF)
     elif o.count == 1 and select:
         raise UnsupportedInstruction("high half of one register")
     else:
@@ -537,7 +541,7 @@ def _half_of(o: Operand, select: int, negate: int = 0) -> Operand:
 def _pk_mov(operands: list[Operand], modifiers: dict[str, Any], layout: Layout) -> Run:
     low, high = modifiers.pop("op_sel", [0, 0])
     modifiers.pop("op_sel_hi", None)
-    a, b = source(layout, _half_of(operands[1], low), "u"), source(layout, _half_of(operands[2], high), "u")
+    a, b = source(layout, _half_of(operands[1], low, layout), "u"), source(layout, _half_of(operands[2], high, layout), "u")
     row = layout.row(operands[0])
 
     def run(w: Waves) -> None:
