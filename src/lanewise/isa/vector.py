@@ -523,13 +523,12 @@ def _packed(operands: list[Operand], modifiers: dict[str, Any], layout: Layout, 
 def _half_of(o: Operand, select: int, layout: Layout, negate: int = 0) -> Operand:
     """The low or the high register of a packed operand.
 
-    A constant's high half: LLVM takes it to be the constant again on gfx94x and gfx950, and never asks for it on
-    gfx90a, where it is a NaN here.
+    A constant's high half is the constant again: LLVM counts on it on gfx90a, gfx94x and gfx950.
     """
     if not o.plain:
         raise UnsupportedInstruction("source modifier on a packed operand")
     if o.kind == "c":
-        word = Operand("c", int(POISON) if select and o.index and layout.arch == "gfx90a" else o.index & 0xFFFFFFFF)
+        word = Operand("c", o.index & 0xFFFFFFFF)
     elif o.count == 1 and select:
         raise UnsupportedInstruction("high half of one register")
     else:

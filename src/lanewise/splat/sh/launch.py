@@ -12,6 +12,9 @@ from lanewise.splat._launch import check_window, contiguous, launch, on_its_devi
 from lanewise.splat.sh import kernels
 
 BLOCK = 128
+# Sums over images grow in memory, so that no Gaussian may have a second lane, which would read what the first writes:
+# four warps of 64 lanes are more lanes than a block has Gaussians.
+ONE_OWNER = {"num_warps": 2}
 
 
 @on_its_device
@@ -47,5 +50,6 @@ def backward(
             kernels.harmonics_backward, (-(-N // BLOCK), groups),
             dirs, coeffs, visible.view(torch.uint8), v_colors, v_dirs, v_coeffs, N, K,
             SHARED=images // groups, D=D, DEGREE=degree, DIRS=need_dirs, BLOCK=BLOCK,
+            options=ONE_OWNER if images > groups else None,
         )  # fmt: skip
     return v_dirs, v_coeffs
