@@ -57,9 +57,10 @@ class Case:
     quick: bool = False
 
 
-def cases() -> list[Case]:
+@functools.cache
+def cases() -> tuple[Case, ...]:
     """All of them; the same ones everywhere."""
-    return [*_scenes(), *_projections(), *_training()]
+    return (*_scenes(), *_projections(), *_training())
 
 
 def _scenes() -> Iterator[Case]:
