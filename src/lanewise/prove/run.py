@@ -24,7 +24,7 @@ from lanewise.target import TARGETS, Target, compiles, find
 EXECUTED = ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1151", "gfx1201")
 ORDERS = ("lockstep", "forward", "reverse", "random")  # of the waves
 QUICK_ORDERS = ("lockstep", "random")
-QUICK_TARGETS = (*EXECUTED, "sm_75", "sm_90", "sm_120", "xpu", "mps")
+QUICK_TARGETS = (*EXECUTED, "sm_90", "xpu", "mps")
 
 
 @dataclass
