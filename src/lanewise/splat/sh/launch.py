@@ -27,9 +27,9 @@ def forward(dirs: Tensor, coeffs: Tensor, visible: Tensor, degree: int) -> Tenso
     check_window(dirs, coeffs, colors)
     if colors.numel():
         launch(
-            kernels.harmonics, (-(-N // BLOCK), images),
-            dirs, coeffs, visible.view(torch.uint8), colors, N, K,
-            SHARED=images // coeffs.shape[0], D=D, DEGREE=degree, BLOCK=BLOCK,
+            kernels.harmonics, (images * -(-N // BLOCK),),
+            dirs, coeffs, visible.view(torch.uint8), colors, N, K, images // coeffs.shape[0],
+            D=D, DEGREE=degree, BLOCK=BLOCK,
         )  # fmt: skip
     return colors
 
@@ -47,9 +47,9 @@ def backward(
     check_window(v_dirs, v_coeffs)
     if v_colors.numel():
         launch(
-            kernels.harmonics_backward, (-(-N // BLOCK), groups),
-            dirs, coeffs, visible.view(torch.uint8), v_colors, v_dirs, v_coeffs, N, K,
-            SHARED=images // groups, D=D, DEGREE=degree, DIRS=need_dirs, BLOCK=BLOCK,
+            kernels.harmonics_backward, (groups * -(-N // BLOCK),),
+            dirs, coeffs, visible.view(torch.uint8), v_colors, v_dirs, v_coeffs, N, K, images // groups,
+            D=D, DEGREE=degree, DIRS=need_dirs, BLOCK=BLOCK,
             options=ONE_OWNER if images > groups else None,
         )  # fmt: skip
     return v_dirs, v_coeffs
