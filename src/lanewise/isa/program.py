@@ -242,6 +242,7 @@ def _blocks(instructions: list[Instruction], layout: Layout) -> dict[int, Block]
         lines = instructions[first:after]
         block = Block(first, len(lines), [], "next")
         rows: set[int] = set()
+        scalar.mark_dead_scc(lines)
         for ins in lines:
             function = _decode(ins, layout)
             if function is not None:
@@ -285,6 +286,7 @@ def _single(ins: Instruction, layout: Layout) -> Run_ | None:
             raise UnsupportedInstruction("branch")
         return None
     copy = Instruction(ins.line, ins.text, name, ins.form, list(ins.operands), dict(ins.modifiers))
+    copy.scc_dead = ins.scc_dead
     function = _decoder(copy)(copy, layout)
     if copy.modifiers:
         raise UnsupportedInstruction(f"modifier {' '.join(copy.modifiers)}")
