@@ -69,6 +69,7 @@ class Instruction:
     modifiers: dict[str, Any] = field(default_factory=dict)
     second: Instruction | None = None  # the Y half of a VOPD pair
     target: int = -1  # of a branch: number of an instruction
+    scc_dead: bool = False  # nobody reads the SCC that it writes
 
 
 def operand(text: str) -> Operand:

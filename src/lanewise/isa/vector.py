@@ -18,7 +18,7 @@ import numpy as np
 
 from lanewise.isa import formulas as m
 from lanewise.isa.errors import UnsupportedInstruction
-from lanewise.isa.parse import VCC, Instruction, Operand
+from lanewise.isa.parse import EXEC, VCC, Instruction, Operand
 from lanewise.isa.state import POISON, U64, D, F, I, I64, Layout, U, Waves
 
 Run = Callable[[Waves], None]
@@ -164,12 +164,9 @@ TABLE: dict[str, Entry] = {
     "min_u16": ("w", "ww", np.minimum),
     "cndmask_b16": ("w", "wwm", lambda a, b, c: np.where(c, b, a)),
 }
-for _name, _fn in {
-    "max": lambda a, b: np.fmax(a, b), "min": lambda a, b: np.fmin(a, b),
-}.items():  # fmt: skip
-    for _suffix in ("f32", "num_f32"):
-        TABLE[f"{_name}_{_suffix}"] = ("f", "ff", {"max": np.fmax, "min": np.fmin}[_name])
 for _suffix in ("f32", "num_f32"):
+    TABLE[f"max_{_suffix}"] = ("f", "ff", np.fmax)
+    TABLE[f"min_{_suffix}"] = ("f", "ff", np.fmin)
     TABLE[f"max3_{_suffix}"] = ("f", "fff", lambda a, b, c: np.fmax(np.fmax(a, b), c))
     TABLE[f"min3_{_suffix}"] = ("f", "fff", lambda a, b, c: np.fmin(np.fmin(a, b), c))
     TABLE[f"maxmin_{_suffix}"] = ("f", "fff", lambda a, b, c: np.fmin(np.fmax(a, b), c))
@@ -180,7 +177,7 @@ for _kind in ("i32", "u32"):
     TABLE[f"maxmin_{_kind}"] = (_t, _t * 3, lambda a, b, c: np.minimum(np.maximum(a, b), c))
     TABLE[f"minmax_{_kind}"] = (_t, _t * 3, lambda a, b, c: np.maximum(np.minimum(a, b), c))
 for _new, _old in {"add_nc_u32": "add_u32", "sub_nc_u32": "sub_u32", "subrev_nc_u32": "subrev_u32",
-                   "add_nc_u16": "add_u16", "sub_nc_u16": "sub_u16", "cndmask_b32_": "cndmask_b32"}.items():  # fmt: skip
+                   "add_nc_u16": "add_u16", "sub_nc_u16": "sub_u16"}.items():  # fmt: skip
     TABLE[_new] = TABLE[_old]
 
 COMPARISONS: dict[str, Callable[..., Any]] = {
@@ -210,7 +207,7 @@ def source(layout: Layout, o: Operand, letter: str) -> Callable[[Waves], np.ndar
         return lambda w: w.mask(number)
     if o.kind == "off":
         raise UnsupportedInstruction("operand")
-    if letter in "UID" and letter != "I" or letter == "I":
+    if letter in "UID":
         return _source64(layout, o, letter)
     row = layout.row(o)
     if letter in "wh" or o.part:
@@ -288,7 +285,7 @@ def destination(layout: Layout, o: Operand, letter: str) -> Callable[[Waves, np.
     if o.kind not in "va" or o.negative or o.absolute:
         raise UnsupportedInstruction("vector destination")
     row = layout.row(o)
-    if letter in "UID" and letter != "I" or letter == "I":
+    if letter in "UID":
         if o.count != 2:
             raise UnsupportedInstruction("64-bit destination")
         return lambda w, x: w.put64(row, x)
@@ -324,14 +321,16 @@ def decode(ins: Instruction, layout: Layout) -> Run:
         operands.append(Operand("s", VCC, 2))
     if len(operands) != len(sources) + 1:
         raise UnsupportedInstruction("operand count")
+    if name not in ("cndmask_b32", "mov_b32") and any(
+        (o.negative or o.absolute) and letter in "uiwUI" for o, letter in zip(operands[1:], sources, strict=True)
+    ):
+        raise UnsupportedInstruction("source modifier on a whole number")
     if modifiers.pop("clamp", False):
         fn = _clamped(name, fn, result)
-    scale = {0: F(1), 1: F(2), 2: F(4), 3: F(0.5)}
     if "mul" in modifiers or "div" in modifiers:
         factor = F(modifiers.pop("mul")) if "mul" in modifiers else F(1 / modifiers.pop("div"))
         inner = fn
         fn = lambda *a: inner(*a) * factor  # noqa: E731
-    del scale
     return _compose(layout, operands, result, sources, fn)
 
 
@@ -367,9 +366,9 @@ def _in_place(layout: Layout, operands: list[Operand], result: str, sources: str
         def unary(w: Waves) -> None:
             r = getattr(w, attribute)
             if w.full and w.write is None:
-                fn(r[a], r[d])
+                fn(r[a], out=r[d])
             else:
-                w.put(d, fn(r[a], w.results[result]))
+                w.put(d, fn(r[a], out=w.results[result]))
 
         return unary
     if len(rows) == 2:
@@ -378,9 +377,9 @@ def _in_place(layout: Layout, operands: list[Operand], result: str, sources: str
         def binary(w: Waves) -> None:
             r = getattr(w, attribute)
             if w.full and w.write is None:
-                fn(r[a], r[b], r[d])
+                fn(r[a], r[b], out=r[d])
             else:
-                w.put(d, fn(r[a], r[b], w.results[result]))
+                w.put(d, fn(r[a], r[b], out=w.results[result]))
 
         return binary
     a, b, c = rows
@@ -388,9 +387,9 @@ def _in_place(layout: Layout, operands: list[Operand], result: str, sources: str
     def ternary(w: Waves) -> None:
         r = getattr(w, attribute)
         if w.full and w.write is None:
-            fn(r[a], r[b], r[c], r[d])
+            fn(r[a], r[b], r[c], out=r[d])
         else:
-            w.put(d, fn(r[a], r[b], r[c], w.results[result]))
+            w.put(d, fn(r[a], r[b], r[c], out=w.results[result]))
 
     return ternary
 
@@ -421,8 +420,6 @@ def _compare(name: str, operands: list[Operand], layout: Layout) -> Run:
         raise UnsupportedInstruction("operand count")
     a, b = (source(layout, o, letter) for o, letter in zip(operands[-2:], letters, strict=True))
     if x:
-        from lanewise.isa.parse import EXEC
-
         targets.append(EXEC)
 
     def compare(w: Waves) -> None:
