@@ -11,11 +11,11 @@ import sys
 from typing import Any
 
 import torch
-from lanewise.prove.splat_gate import random_upstream
 from splat_scenes import Scene, make_scene
 from torch import Tensor
 
 import lanewise  # noqa: F401 - before torch
+from lanewise.prove.splat_gate import random_upstream
 from lanewise.splat import rasterization
 from lanewise.splat.rasterize.decisions import pair_sides
 from lanewise.train.adam import adam_coefficients, adam_step

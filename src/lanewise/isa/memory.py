@@ -99,7 +99,11 @@ class Memory:
         if active is not None:
             if not active.any():
                 return np.zeros(active.shape, I64)
-            wanted = addresses[active] if addresses.shape == active.shape else np.broadcast_to(addresses, active.shape)[active]
+            wanted = (
+                addresses[active]
+                if addresses.shape == active.shape
+                else np.broadcast_to(addresses, active.shape)[active]
+            )
         else:
             wanted = addresses
         low, high = int(wanted.min()), int(wanted.max())

@@ -88,7 +88,11 @@ def _extract(signed: bool, wide: bool = False) -> Callable[..., tuple[Array, Arr
     def run(a: Array, b: Array, _: Array) -> tuple[Array, Array]:
         offset = (b & b.dtype.type(size - 1)).astype(U64)
         width = np.minimum((b >> b.dtype.type(16) & b.dtype.type(127)).astype(U64), U64(size))
-        x = (a.view(I if size == 32 else I64).astype(I64) >> offset.astype(I64)).view(U64) if signed else a.astype(U64) >> offset
+        x = (
+            (a.view(I if size == 32 else I64).astype(I64) >> offset.astype(I64)).view(U64)
+            if signed
+            else a.astype(U64) >> offset
+        )
         r = np.where(width >= 64, x, x & ((U64(1) << (width & U64(63))) - U64(1)))
         if signed:
             sign = np.where(width > 0, U64(1) << np.maximum(width, 1) - U64(1), U64(0))

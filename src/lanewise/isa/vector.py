@@ -239,10 +239,12 @@ def _part(layout: Layout, o: Operand, letter: str) -> Callable[[Waves], np.ndarr
     if letter == "f" or (not o.plain and (o.negative or o.absolute) and letter != "h"):
         raise UnsupportedInstruction("source modifier on part of a register")
     if letter == "h":
+
         def half(w: Waves) -> np.ndarray:
             x = read(w).astype(np.uint16).view(np.float16)
             x = np.abs(x) if o.absolute else x
             return -x if o.negative else x
+
         return half
     return (lambda w: read(w).view(I)) if letter == "i" else read
 
@@ -311,7 +313,10 @@ def decode(ins: Instruction, layout: Layout) -> Run:
     if name in ("fmac_f32", "fmac_f64", "fmac_dx9_zero_f32"):
         if name.startswith("fmac_dx9"):
             raise UnsupportedInstruction("opcode")
-        name, operands = name.replace("fmac", "fma"), [*operands, Operand(operands[0].kind, operands[0].index, operands[0].count)]
+        name, operands = (
+            name.replace("fmac", "fma"),
+            [*operands, Operand(operands[0].kind, operands[0].index, operands[0].count)],
+        )
     if name in _SPECIAL:
         return _SPECIAL[name](operands, modifiers, layout)
     if name not in TABLE:
@@ -503,7 +508,12 @@ def _packed(operands: list[Operand], modifiers: dict[str, Any], layout: Layout, 
     negative = modifiers.pop("neg_lo", [0] * n), modifiers.pop("neg_hi", [0] * n)
     halves = []
     for select, negate in zip((low, high), negative, strict=True):
-        halves.append([source(layout, _half_of(o, s, layout, g), "f") for o, s, g in zip(operands[1:], select, negate, strict=True)])
+        halves.append(
+            [
+                source(layout, _half_of(o, s, layout, g), "f")
+                for o, s, g in zip(operands[1:], select, negate, strict=True)
+            ]
+        )
     row = layout.row(operands[0])
     if operands[0].count != 2:
         raise UnsupportedInstruction("packed destination")
@@ -537,7 +547,10 @@ def _half_of(o: Operand, select: int, layout: Layout, negate: int = 0) -> Operan
 def _pk_mov(operands: list[Operand], modifiers: dict[str, Any], layout: Layout) -> Run:
     low, high = modifiers.pop("op_sel", [0, 0])
     modifiers.pop("op_sel_hi", None)
-    a, b = source(layout, _half_of(operands[1], low, layout), "u"), source(layout, _half_of(operands[2], high, layout), "u")
+    a, b = (
+        source(layout, _half_of(operands[1], low, layout), "u"),
+        source(layout, _half_of(operands[2], high, layout), "u"),
+    )
     row = layout.row(operands[0])
 
     def run(w: Waves) -> None:
