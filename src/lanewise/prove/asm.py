@@ -76,9 +76,10 @@ def _run(
 ) -> np.ndarray:
     """Run a case in one order and compare; which instructions were reached."""
     arguments = [x.copy() if isinstance(x, np.ndarray) else x for x in case["arguments"]]
-    row.warps = case["waves"] if "waves" in case else -(-case.get("threads", program.wave) // program.wave)
+    waves = case["waves"] if "waves" in case else -(-case.get("threads", program.wave) // program.wave)
+    row.warps = waves
     run = program.run(
-        tuple(case["grid"]), arguments, waves=row.warps, order=order, seed=seed, shared=case.get("shared")
+        tuple(case["grid"]), arguments, waves=waves, order=order, seed=seed, shared=case.get("shared")
     )  # fmt: skip
     limit = case.get("limit", FLOOR)
     for place, expected in case["expected"].items():

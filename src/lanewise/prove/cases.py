@@ -232,17 +232,15 @@ def _gate_covariances(scene: Scene) -> list[GateResult]:
 
     def run(dtype: torch.dtype, backend: Any) -> dict[str, Tensor]:
         leaves = {k: v.to(dtype, copy=True).requires_grad_() for k, v in inputs.items()}
-        views = [scene.tensors[k][None].to(dtype) for k in ("viewmats", "Ks")]
+        viewmats, Ks = (scene.tensors[k][None].to(dtype) for k in ("viewmats", "Ks"))
         got = project_gaussians(
-            leaves["means"], leaves["covars"], None, None, *views, scene.width, scene.height, backend=backend
+            leaves["means"], leaves["covars"], None, None, viewmats, Ks, scene.width, scene.height, backend=backend
         )
         values = {"means2d": got.means2d, "conics": got.conics, "depths": got.depths}
         seen = (got.radii > 0).all(-1, keepdim=True)
-        loss = sum(
-            (torch.where(seen, v.reshape(1, 1, 65, -1), 0) * upstream[..., : v[0, 0, 0].numel()]).sum()
-            for v in values.values()
-        )
-        grads = torch.autograd.grad(loss, list(leaves.values()))
+        shown = [torch.where(seen, v.reshape(1, 1, 65, -1), 0) for v in values.values()]
+        upstreams = [upstream[..., : v.shape[-1]].to(dtype) for v in shown]
+        grads = torch.autograd.grad(shown, list(leaves.values()), upstreams)
         return {k: v.detach() for k, v in values.items()} | dict(zip(("v_means", "v_covars"), grads, strict=True))
 
     got, single, truth = run(torch.float32, "triton"), run(torch.float32, "reference"), run(torch.float64, "reference")

@@ -100,7 +100,7 @@ class _Placed:
         memory = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
         self.memory = memory.numpy()
         self.before, self.copy = self.memory.copy(), self.memory.copy()
-        offset = tensor.storage_offset() * tensor.element_size()
+        offset = int(tensor.storage_offset()) * tensor.element_size()
         self.buffer = isa.Buffer(self.copy, address=address, start=offset)
 
     def write_back(self) -> None:

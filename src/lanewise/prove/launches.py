@@ -78,7 +78,8 @@ def launches_go_to(handler: Handler) -> Iterator[None]:
         names = kernel.arg_names
         options = {k: v for k, v in named.items() if k not in names}
         arguments = dict(zip(names, args, strict=False)) | {k: v for k, v in named.items() if k in names}
-        handler(kernel, (*grid, 1, 1)[:3], {name: arguments[name] for name in names}, options)
+        x, y, z = (*grid, 1, 1)[:3]
+        handler(kernel, (x, y, z), {name: arguments[name] for name in names}, options)
 
     before = JITFunction.run
     JITFunction.run = run  # pyright: ignore[reportAttributeAccessIssue]

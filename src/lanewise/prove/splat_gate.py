@@ -1,5 +1,8 @@
 """The gate for the splat operators: kernels against the fp64 reference, with the kernels' decisions replayed."""
 
+# Operands are handed around as tuples and dictionaries, which pyright does not follow.
+# pyright: reportCallIssue=false, reportArgumentType=false
+
 from __future__ import annotations
 
 import itertools

@@ -1,5 +1,8 @@
 """The gate for the operators that training adds: photometric loss, Adam's step, densification statistics."""
 
+# Operands are handed around as tuples and dictionaries, which pyright does not follow.
+# pyright: reportCallIssue=false, reportArgumentType=false
+
 from __future__ import annotations
 
 from dataclasses import dataclass
