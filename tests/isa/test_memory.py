@@ -36,7 +36,7 @@ def test_a_dropped_high_half_faults():
 
 @pytest.mark.parametrize("offset", [" offset:4", " offset:-4"])
 def test_one_past_a_buffer_faults(offset):
-    with pytest.raises(MemoryFault, match="outside every buffer|before every buffer|outside"):
+    with pytest.raises(MemoryFault, match="every buffer"):
         load(kernel(COPY.format(offset=offset))).run((1,), [numbers(), np.zeros(32, np.int32)])
 
 
@@ -62,7 +62,9 @@ BUFFER = """
 """
 
 
-@pytest.mark.parametrize(("records", "offset", "want"), [(128, "", 32), (64, "", 16), (66, "", 16), (64, " offset:4", 15)])
+@pytest.mark.parametrize(
+    ("records", "offset", "want"), [(128, "", 32), (64, "", 16), (66, "", 16), (64, " offset:4", 15)]
+)
 def test_a_buffer_load_past_its_records_gives_zero(records, offset, want):
     x, out = numbers(33), np.full(32, -5, np.int32)
     load(kernel(BUFFER.format(records=records, offset=offset))).run((1,), [x, out])
@@ -87,7 +89,9 @@ def test_bytes_and_halves(name, want):
 
 
 def test_loads_need_no_alignment():
-    body = COPY.format(offset="").replace("v_lshlrev_b32_e32 v1, 2, v0", "v_lshlrev_b32_e32 v1, 2, v0\n v_mov_b32_e32 v3, 1")
+    body = COPY.format(offset="").replace(
+        "v_lshlrev_b32_e32 v1, 2, v0", "v_lshlrev_b32_e32 v1, 2, v0\n v_mov_b32_e32 v3, 1"
+    )
     body = body.replace("global_load_b32 v2, v1, s[4:5]", "global_load_b32 v2, v3, s[4:5]")
     x, out = np.arange(8, dtype=np.uint8), np.zeros(32, np.int32)
     load(kernel(body)).run((1,), [x, out])

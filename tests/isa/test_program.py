@@ -70,7 +70,9 @@ def test_registers_start_as_nan():
     assert np.isnan(out).all()
 
 
-@pytest.mark.parametrize("line", ["v_unheard_of v1", "s_getpc_b64 s[0:1]", "s_branch .Lnowhere", "v_mov_b32_e32 v1, w2"])
+@pytest.mark.parametrize(
+    "line", ["v_unheard_of v1", "s_getpc_b64 s[0:1]", "s_branch .Lnowhere", "v_mov_b32_e32 v1, w2"]
+)
 def test_unknown_lines_raise_with_their_number(line):
     with pytest.raises(UnsupportedInstruction, match="line 5") as caught:
         load(kernel(f"s_nop 0\n{line}\ns_endpgm"))

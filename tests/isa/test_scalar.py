@@ -79,7 +79,9 @@ def test_64_bits():
     assert int(execute("s_bcnt1_i32_b64 s8, s[4:5]", scalars=words).scalars[0, 8]) == 3
 
 
-@pytest.mark.parametrize(("condition", "want"), [("lt", True), ("le", True), ("eq", False), ("ge", False), ("lg", True)])
+@pytest.mark.parametrize(
+    ("condition", "want"), [("lt", True), ("le", True), ("eq", False), ("ge", False), ("lg", True)]
+)
 def test_comparisons_are_signed_or_not(condition, want):
     assert bool(execute(f"s_cmp_{condition}_i32 s4, s5", scalars={4: M, 5: 1}).scc[0]) == want
     assert bool(execute(f"s_cmp_{condition}_u32 s5, s4", scalars={4: M, 5: 1}).scc[0]) == want

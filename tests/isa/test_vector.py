@@ -176,7 +176,9 @@ def test_additions_with_carry():
 @pytest.mark.parametrize("name", ["u64_u32", "i64_i32"])
 def test_multiply_and_add_of_64_bits(name):
     of = signed if name[0] == "i" else int
-    waves = execute(f"v_mad_{name} v[8:9], vcc_lo, v1, v2, v[3:4]", {1: WORDS[0], 2: WORDS[1], 3: WORDS[2], 4: WORDS[0]})
+    waves = execute(
+        f"v_mad_{name} v[8:9], vcc_lo, v1, v2, v[3:4]", {1: WORDS[0], 2: WORDS[1], 3: WORDS[2], 4: WORDS[0]}
+    )
     got = waves.u[8][0].astype(object) + (waves.u[9][0].astype(object) << 32)
     for k in range(LANES):
         a, b, low = int(WORDS[0][k]), int(WORDS[1][k]), int(WORDS[2][k])
@@ -185,7 +187,12 @@ def test_multiply_and_add_of_64_bits(name):
 
 def test_doubles():
     a, b = RNG.standard_normal(LANES), RNG.standard_normal(LANES)
-    words = {1: a.view(np.uint32)[::2], 2: a.view(np.uint32)[1::2], 3: b.view(np.uint32)[::2], 4: b.view(np.uint32)[1::2]}
+    words = {
+        1: a.view(np.uint32)[::2],
+        2: a.view(np.uint32)[1::2],
+        3: b.view(np.uint32)[::2],
+        4: b.view(np.uint32)[1::2],
+    }
     waves = execute("v_fma_f64 v[8:9], v[1:2], -v[3:4], 1.0", words)
     got = waves.get64(8, 9)[0].view(np.float64)
     want = [float(1 - Fraction(x) * Fraction(y)) for x, y in zip(a.tolist(), b.tolist(), strict=True)]
@@ -225,7 +232,9 @@ def test_both_halves_of_a_pair_read_before_either_writes():
 
 def test_halves_of_registers():
     waves = execute("v_mov_b16_e32 v1.h, v2.l", {1: WORDS[0], 2: WORDS[1]})
-    assert waves.u[1][0].tolist() == [int(a) & 0xFFFF | (int(b) & 0xFFFF) << 16 for a, b in zip(*WORDS[:2], strict=True)]
+    assert waves.u[1][0].tolist() == [
+        int(a) & 0xFFFF | (int(b) & 0xFFFF) << 16 for a, b in zip(*WORDS[:2], strict=True)
+    ]
 
 
 def test_packed_floats():

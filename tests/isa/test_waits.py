@@ -44,7 +44,9 @@ def test_each_wait_is_needed(line):
         run("\n".join(lines))
 
 
-@pytest.mark.parametrize(("right", "wrong"), [("vmcnt(1)", "vmcnt(2)"), ("vmcnt(0)", "vmcnt(1)"), ("lgkmcnt(0)", "lgkmcnt(1)")])
+@pytest.mark.parametrize(
+    ("right", "wrong"), [("vmcnt(1)", "vmcnt(2)"), ("vmcnt(0)", "vmcnt(1)"), ("lgkmcnt(0)", "lgkmcnt(1)")]
+)
 def test_a_wait_for_too_few(right, wrong):
     with pytest.raises(WaitError):
         run(BODY.replace(right, wrong))

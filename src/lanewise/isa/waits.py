@@ -50,7 +50,11 @@ def check(program: Program) -> None:
 
 
 def _successors(block: Block) -> list[int]:
-    after = [] if block.ending == "end" or (block.ending == "branch" and not block.condition) else [block.first + block.length]
+    after = (
+        []
+        if block.ending == "end" or (block.ending == "branch" and not block.condition)
+        else [block.first + block.length]
+    )
     return [*after, block.target] if block.ending == "branch" else after
 
 
@@ -108,11 +112,8 @@ def waited(ins: Instruction) -> dict[str, int] | None:
 
 
 def _finish(state: State, counter: str, n: int, generation: int) -> None:
-    if counter == "lds" and generation < 12:
-        # LDS and scalar memory share lgkmcnt.
-        unordered = ("lds", "smem", 0) in state
-    else:
-        unordered = counter == "scalar"
+    # Before generation 12, LDS and scalar memory share lgkmcnt.
+    unordered = counter == "scalar" or (counter == "lds" and generation < 12 and ("lds", "smem", 0) in state)
     for key in [k for k, later in state.items() if k[0] == counter and (n == 0 or (not unordered and later >= n))]:
         del state[key]
 
@@ -152,4 +153,6 @@ def _require(state: State, ins: Instruction, counter: str, filled: list[Operand]
                     continue
                 if o in filled and other == counter and not ins.opcode.startswith("s_load"):
                     continue
-                raise WaitError(f"line {ins.line}: {ins.text}: {o.kind}{o.index + k} is used before the wait for its load")
+                raise WaitError(
+                    f"line {ins.line}: {ins.text}: {o.kind}{o.index + k} is used before the wait for its load"
+                )
