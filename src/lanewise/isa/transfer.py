@@ -126,11 +126,11 @@ ATOMICS: dict[str, tuple[Any, Any]] = {
 
 def atomic(w: Waves, space: Space, where: Array, active: Array, data: int, result: int | None, name: str) -> None:
     """Read, change and write, lane after lane; `result` is the row that gets the old value."""
-    fn: Any
     fn, kind = ATOMICS[name]
+    swap, compare = fn == "swap", fn == "compare"
     wide = kind in (U64, D)
     if space.shadow is not None:
-        space.shadow.note(races.SWAP if fn == "compare" else races.ATOMIC, where, w.number, active)
+        space.shadow.note(races.SWAP if compare else races.ATOMIC, where, w.number, active)
     shape, cells = where.shape, space.views[kind]
     index = where[active] >> (3 if wide else 2)
 
@@ -142,11 +142,11 @@ def atomic(w: Waves, space: Space, where: Array, active: Array, data: int, resul
     if result is None and isinstance(fn, np.ufunc):
         fn.at(cells, index, value)
         return
-    expected = operand(data + (2 if wide else 1)) if fn == "compare" else None
+    expected = operand(data + (2 if wide else 1)) if compare else None
     old = np.empty(len(index), kind)
     for k, i in enumerate(index):
         old[k] = cells[i]
-        if fn == "swap" or (expected is not None and cells[i] == expected[k]):
+        if swap or (expected is not None and cells[i] == expected[k]):
             cells[i] = value[k]
         elif expected is None:
             cells[i] = fn(cells[i], value[k])

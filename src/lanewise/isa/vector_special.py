@@ -72,9 +72,9 @@ def _div_scale(operands: list[Operand], letter: str, layout: Layout) -> Run:
 
 
 def _div_fmas(operands: list[Operand], letter: str, layout: Layout) -> Run:
-    reads = [source(layout, o, letter) for o in operands[1:4]]
+    a, b, c = (source(layout, o, letter) for o in operands[1:4])
     write = destination(layout, operands[0], letter)
-    return lambda w: write(w, m.div_fmas(*(read(w) for read in reads), w.mask(VCC)))
+    return lambda w: write(w, m.div_fmas(a(w), b(w), c(w), w.mask(VCC)))
 
 
 def _packed(operands: list[Operand], modifiers: dict[str, Any], layout: Layout, fn: Callable[..., Any]) -> Run:
