@@ -8,7 +8,7 @@ import numpy as np
 
 from lanewise.isa.errors import UnsupportedInstruction
 from lanewise.isa.fused import fma, fma64
-from lanewise.isa.state import U64, D, F, I, I64, U
+from lanewise.isa.state import I64, U64, D, F, I, U
 
 Array = Any
 __all__ = ["fma", "fma64"]
