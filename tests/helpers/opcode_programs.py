@@ -102,7 +102,7 @@ IMMEDIATE = 0x1235
 
 
 def assembled(dialect: Dialect, body: list[str]) -> Program:
-    """A program of `body`, which finds the inputs at s[24:25] and leaves its outputs at s[28:29]; v1 is the lane times 4."""
+    """A program of `body`, which finds its inputs at s[24:25], puts its outputs to s[28:29], and has 4 * lane in v1."""
     text = (SKELETONS / f"fixed.{dialect.arch}.s").read_text()
     head, rest = text.split("sum_by_label:", 1)
     code, tail = rest.split("s_endpgm", 1)
@@ -144,7 +144,7 @@ def vector_program(text: str, dialect: Dialect) -> Program:
 
 
 def scalar_program(text: str, dialect: Dialect, samples: int) -> Program:
-    """Inputs: 8 words a sample (S0, S1, D0 of two each, SCC, EXEC). Outputs: rows of D0's two words, SCC, EXEC's two words."""
+    """Inputs: 8 words a sample (two each of S0, S1, D0; SCC, EXEC). Outputs: rows of D0 (two), SCC and EXEC (two)."""
     suffix, exec_ = ("b64", "exec") if dialect.wave == 64 else ("b32", "exec_lo")
     load_exec = "s[44:45]" if dialect.wave == 64 else "s44"
     add = "v_add_u32_e32" if dialect.wave == 64 else "v_add_nc_u32_e32"
@@ -185,7 +185,7 @@ def wave_texts(name: str) -> list[str]:
 
 
 def wave_program(text: str, dialect: Dialect) -> Program:
-    """Inputs: rows of v2, v4 and v8, and one with s16, s18 and EXEC's two words. Outputs: rows of v4, v8, and of s40."""
+    """Inputs: rows of v2, v4, v8, and one with s16, s18 and EXEC's two words. Outputs: rows of v4, v8 and s40."""
     suffix, exec_ = ("b64", "exec") if dialect.wave == 64 else ("b32", "exec_lo")
     row = 4 * dialect.wave
     body = [f"{dialect.memory('global_load')} v{v}, v1, s[24:25] offset:{i * row}" for i, v in enumerate((2, 4, 8))]

@@ -325,7 +325,7 @@ class Machine:
                 if self.accept("else"):
                     self.block(live and not taken, ("endif",))
                 self.expect("endif")
-                return
+                return None
         if self.accept("for"):
             return self.loop(live)
         if self.accept("declare"):

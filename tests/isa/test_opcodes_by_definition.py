@@ -39,7 +39,7 @@ SAMPLES = 24  # of a scalar instruction
 
 # Where the text is known to be wrong: what the emulator does instead, and why that is right.
 DIFFERS = {
-    "V_DIV_FMAS_F32": "the text scales by 2^32; a quotient only comes out right with 2^64 or 2^-64, the inverse of V_DIV_SCALE",
+    "V_DIV_FMAS_F32": "the text scales by 2^32; a quotient needs 2^64 or 2^-64, the inverse of what V_DIV_SCALE did",
     "V_DIV_FMAS_F64": "as for F32, with 2^128 or 2^-128",
 }
 # Within an ulp or two on hardware: the definition is a formula, not the bits.
@@ -68,7 +68,7 @@ def words(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def agrees(name: str, definition: str, got: int, want: int) -> bool:
-    """Whether two results of an instruction are the same: bits, any NaN for a NaN, or within two ulp where that is allowed."""
+    """Whether two results are the same: bits, any NaN for a NaN, two ulp where the instruction is approximate."""
     match = re.search(r"\bD0(?:\[[^]]*\])?\.(bf|[fuib])(\d+)", definition) or re.search(r"\.(f)(32)", definition)
     kind, bits = (match[1], int(match[2])) if match else ("u", 32)
     size, parts = bits, 1
@@ -84,7 +84,7 @@ def agrees(name: str, definition: str, got: int, want: int) -> bool:
         x, y = (float(np.array(v, u).view(f)) for v in (a, b))
         close = APPROXIMATE.fullmatch(name) and abs(x - y) <= 3e-7 * abs(y) + 1.2e-38
         zero = ZERO_OF_ANY_SIGN.fullmatch(name) and x == y == 0
-        if not (np.isnan(x) and np.isnan(y) or close or zero):
+        if not ((np.isnan(x) and np.isnan(y)) or close or zero):
             return False
     return True
 

@@ -1,8 +1,9 @@
 """Mutants of an assembly: would a green run have noticed?
 
-A mutant is a kernel's text with one instruction changed the way a programmer, a compiler or a port gets it wrong: a lane
-control that is off by one, an EXEC mask not taken, an atomic that became a store, a missing barrier or wait, an address
-that is four bytes off, a 64 where a 32 belongs. `mutants` finds them, `examine` runs them and says what became of each.
+A mutant is a kernel's text with one instruction changed the way a programmer, a compiler or a port gets it wrong: a
+lane control that is off by one, an EXEC mask not taken, an atomic that became a store, a missing barrier or wait, an
+address that is four bytes off, a 64 where a 32 belongs. `mutants` finds them, `Examination` runs them and says what
+became of each.
 A mutant that changes an output must be detected: by the check of the output, or by an error of the emulator.
 
 A rule is a row of `RULES`. What only costs or saves time (`s_delay_alu`, cache policies, `s_nop`, branches around code
@@ -111,7 +112,7 @@ RULES: tuple[Rule, ...] = (
                 for half, archs in zip(_HALF, ("gfx9", "gfx1"), strict=True)
             ),
         ),
-        "every lane is on at this point or has to be, or those that come or go hold what memory holds, or write nothing",
+        "the mask changes no lane here, or the lanes that come or go write nothing, or what memory holds already",
     ),
     Rule(
         "atomic",
@@ -173,10 +174,8 @@ RULES: tuple[Rule, ...] = (
             Edit(
                 r"(?<=_)(?:eq|ne|lg)(?=_[iu](?:16|32|64))", lambda m: "ne" if m[0] == "eq" else "eq", "(?!gfx9|gfx10)"
             ),
-            Edit(
-                r"^(s_cbranch_)(scc|vcc)(0|1|z|nz)",
-                lambda m: m[1] + m[2] + {"0": "1", "1": "0", "z": "nz", "nz": "z"}[m[3]],
-            ),
+            Edit(r"(?<=^s_cbranch_scc)[01]", _swap("0", "1")),
+            Edit(r"(?<=^s_cbranch_vcc)n?z", _swap("z", "nz")),
         ),
         "the two sides are never equal, or what is decided is only which of two ways to the same result is taken",
     ),
@@ -215,12 +214,13 @@ class Mutant:
 class Outcome:
     """What became of a mutant.
 
-        Attributes:
-            mutant: the mutant.
-            status: "value": the check of the outputs failed. "error": the emulator refused, `detail` says why. "same": all
-    X
-            detail: the error, or why the mutant is harmless.
-            order: the wave order that showed it.
+    Attributes:
+        mutant: the mutant.
+        status: "value": the check of the outputs failed. "error": the emulator refused while it ran. "same": all
+        outputs kept their bits in every order. "unreached": the cases never execute the instruction. "invalid": the
+        text is no program. "missed": an output changed and nothing noticed.
+    detail: the error, or why the mutant is harmless.
+        order: the wave order that showed it.
     """
 
     mutant: Mutant
@@ -286,7 +286,7 @@ class Examination:
 
     Args:
         text: the assembly.
-        execute: runs a program on fresh copies of its inputs: `execute(program, order, limit)`, with at most `limit` steps.
+        execute: runs a program on fresh copies of its inputs, `execute(program, order, limit)`, in at most `limit` steps.
         kernel: the kernel's name, where the text holds several.
         orders: the wave orders, tried until one shows the mutant.
 

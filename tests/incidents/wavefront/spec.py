@@ -1,7 +1,7 @@
 """What `sum_by_label` must compute, for `lanewise prove --asm FILE --spec FILE`.
 
-A spec is a Python file: `kernel` names the kernel, and `cases()` yields the launches to try. What a launch should leave in
-its arguments is computed here without the kernel, with numpy.
+A spec is a Python file: `kernel` names the kernel, and `cases()` yields the launches to try. What a launch should
+leave in its arguments is computed here without the kernel, with numpy.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ THREADS = 256  # a workgroup
 
 
 def labelled(blocks: int, labels: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """A label and a value for each thread of a grid. The values are small whole numbers: their sums are exact in any order."""
+    """A label and a value for each thread of a grid; the values are small whole numbers: any order gives exact sums."""
     rng = np.random.default_rng(seed)
     n = blocks * THREADS
     return rng.integers(0, labels, n).astype(np.int32), rng.integers(1, 50, n).astype(np.float32)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import runpy
 import subprocess
 from importlib import util
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import spec
 
 from lanewise.isa import load
 
 HERE = Path(__file__).parent
+spec = SimpleNamespace(**runpy.run_path(str(HERE / "spec.py")))
 LANES = {"gfx90a": 64, "gfx942": 64, "gfx950": 64, "gfx1030": 32, "gfx1100": 32, "gfx1151": 32, "gfx1201": 32}
 ORDERS = ("lockstep", "forward", "reverse", "random")
 BLOCKS, LABELS = 3, 9
