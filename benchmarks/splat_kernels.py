@@ -29,6 +29,7 @@ from torch import Tensor
 from torch.profiler import DeviceType, ProfilerActivity, profile
 
 from lanewise.splat import rasterization
+from lanewise.splat._launch import forget_compiled
 from lanewise.splat.rasterize.decisions import pair_sides
 from lanewise.splat.rasterize.lists import RECORD
 from lanewise.splat.rasterize.reference import SKIPPED
@@ -40,7 +41,7 @@ NVIDIA_LANES = 128  # fp32 instructions that a multiprocessor issues in a clock 
 # opacity, cap, threshold; 1 - alpha, transmittance, stop, weight, 3 channels. Backward: the same alpha; the weight and
 # its reciprocal step; 3 channels each for the gradient of alpha and of the colour; 9 for mean, conic and opacity; and
 # one addition for each of the 9 sums over pixels.
-INSTRUCTIONS = {"rasterize.forward": 17, "rasterize.backward": 40}
+INSTRUCTIONS = {"rasterize.composite": 17, "rasterize.composite_backward": 40}
 
 
 class Launch(NamedTuple):
@@ -140,9 +141,10 @@ def triton_launches(run: Callable[[], object]) -> dict[str, list[Launch]]:
 
 @contextmanager
 def watched(seen: Callable[[Launch], object]) -> Iterator[None]:
-    """Hear of every launch of a Triton kernel."""
+    """Hear of the first launch of every variant of a Triton kernel."""
     from triton.runtime.jit import JITFunction
 
+    forget_compiled()  # later launches go around Triton's `run`
     original = JITFunction.run
 
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:

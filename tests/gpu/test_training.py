@@ -8,7 +8,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from training_gate import (
+
+from lanewise.audit.faults import FAULTS
+from lanewise.audit.gate import GateError, gate, require
+from lanewise.prove.training_gate import (
     COUNTS,
     AdamState,
     Place,
@@ -18,9 +21,6 @@ from training_gate import (
     loss_and_gradient,
     pictures,
 )
-
-from lanewise.audit.faults import FAULTS
-from lanewise.audit.gate import GateError, gate, require
 from lanewise.train.adam import adam_coefficients, adam_step
 from lanewise.train.photometric import photometric_loss, ssim
 from lanewise.train.strategy.statistics import observe

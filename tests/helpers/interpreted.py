@@ -9,11 +9,11 @@ import sys
 import warnings
 
 import torch
-from splat_gate import Kernels, gate_rasterization, gate_rasterize, true_rasterization
 from splat_scenes import make_scene
 
 import lanewise  # noqa: F401 - before torch
 from lanewise.audit.gate import require
+from lanewise.prove.splat_gate import Kernels, gate_rasterization, gate_rasterize, true_rasterization
 from lanewise.splat import bin_gaussians, rasterization
 
 SCENES = {

@@ -11,7 +11,11 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from training_gate import (
+
+import lanewise  # noqa: F401 - before torch
+from lanewise.audit.faults import FAULTS
+from lanewise.audit.gate import GateError, require
+from lanewise.prove.training_gate import (
     AdamState,
     GateResult,
     Place,
@@ -21,10 +25,6 @@ from training_gate import (
     loss_and_gradient,
     pictures,
 )
-
-import lanewise  # noqa: F401 - before torch
-from lanewise.audit.faults import FAULTS
-from lanewise.audit.gate import GateError, require
 from lanewise.train.photometric import kernels, photometric_loss
 
 HERE = Place("triton")

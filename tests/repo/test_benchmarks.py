@@ -9,11 +9,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from lanewise.audit.gate import GateError
+
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 GPU_SCRIPTS = {
     "splat_vs_gsplat": [],
     "splat_scaling": [],
     "splat_kernels": [],
+    "long_lists": [],
     "train_vs_gsplat": ["--data", "data"],
     "train_large": ["--data", "data"],
 }
@@ -113,3 +116,23 @@ def fake_profiler(script, monkeypatch, kernels):
 
     monkeypatch.setattr(script, "profile", Profiler)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+
+
+def test_long_lists_are_checked_against_the_reference(benchmark):
+    row = benchmark("long_lists").measure("cpu", 300, 100, 72, 20_000)
+    assert row["pairs"] == 300 * 13 * 9
+
+
+def test_a_fault_behind_the_boundary_of_long_lists_is_noticed(benchmark, monkeypatch):
+    script = benchmark("long_lists")
+    lists_of = script.lists_of
+
+    def faulty(*args):
+        lists = lists_of(*args)
+        lists.flatten_ids[20_000:] = lists.flatten_ids[20_000:].flip(0)
+        return lists
+
+    monkeypatch.setattr(script, "lists_of", faulty)
+    monkeypatch.setattr(script, "check_halves", lambda *_: [])
+    with pytest.raises(GateError, match=r"picture: relative error .*; means2d: relative error"):
+        script.measure("cpu", 300, 100, 72, 20_000)

@@ -3,11 +3,11 @@ fail."""
 
 import pytest
 from hypothesis import given, settings
-from splat_gate import gate_project, gate_rasterization, gate_rasterize, true_rasterization
 from splat_scenes import DIFFERENTIABLE, Scene, make_scene, scenes
 
 from lanewise.audit.faults import FAULTS
 from lanewise.audit.gate import GateError, require
+from lanewise.prove.splat_gate import gate_project, gate_rasterization, gate_rasterize, true_rasterization
 
 NAMED = {
     "plain": {},

@@ -9,12 +9,16 @@ from interpreter import missing
 HELPERS = Path(__file__).parents[1] / "helpers"
 
 
+SCRIPTS = {"interpreted": 5, "interpreted_lists": 4, "interpreted_operands": 5}  # and how many lines "ok" they print
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(missing() is not None, reason=missing() or "")
-def test_the_triton_kernels_pass_the_gate_in_the_interpreter():
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_the_triton_kernels_in_the_interpreter(script):
     """In a process of its own: the interpreter is chosen when Triton is imported, and computes on one thread."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HELPERS), *sys.path])}
-    script = [sys.executable, str(HELPERS / "interpreted.py")]
-    done = subprocess.run(script, env=environment, capture_output=True, text=True, timeout=280)
+    command = [sys.executable, str(HELPERS / f"{script}.py")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("ok ") == 5
+    assert done.stdout.count("ok ") == SCRIPTS[script]

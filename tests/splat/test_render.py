@@ -1,9 +1,9 @@
 import pytest
 import torch
-from splat_gate import kernel_run, random_upstream
 from splat_scenes import make_scene
 
 from lanewise import InputError, UnsupportedError
+from lanewise.prove.splat_gate import kernel_run, random_upstream
 from lanewise.splat import rasterization
 
 GSPLAT_META = """

@@ -30,6 +30,7 @@ COMMANDS = {
     "render": "render a run's held-out views, or an orbit around its scene, as PNG",
     "export": "write a run's scene as a PLY file, read it back and check the picture",
     "info": "say what is in a capture, a run or a splat file",
+    "prove": "compile every kernel for every GPU and execute AMD's machine code, without a GPU",
     "doctor": "check this machine and say what to install",
 }
 EXIT_OK, EXIT_FINDINGS, EXIT_USAGE, EXIT_INTERNAL, EXIT_NOTHING_RAN, EXIT_INTERRUPTED = 0, 1, 2, 3, 5, 130

@@ -15,6 +15,8 @@ from lanewise.errors import InputError, MissingDependencyError
 Backend = Literal["auto", "reference", "cpu", "triton"]
 BACKENDS = ("auto", "reference", "cpu", "triton")
 
+emulated = False  # while `lanewise.prove` runs the kernels' machine code, on CPU tensors
+
 
 def resolve_backend(backend: str, tensor: Tensor) -> Literal["reference", "cpu", "triton"]:
     """The implementation for a tensor.
@@ -43,7 +45,7 @@ def resolve_backend(backend: str, tensor: Tensor) -> Literal["reference", "cpu",
             raise MissingDependencyError(
                 "triton", needed_for="backend='triton'", install="pip install triton (it comes with torch on Linux)"
             )
-        if not single or not (device == "cuda" or os.environ.get("TRITON_INTERPRET") == "1"):
+        if not single or not (device == "cuda" or emulated or os.environ.get("TRITON_INTERPRET") == "1"):
             why = "on a CPU only Triton's interpreter runs them (TRITON_INTERPRET=1 before the import)"
             raise InputError("backend", got=got, expected="float32 tensors on a GPU", why=why, fix=fix)
         return "triton"

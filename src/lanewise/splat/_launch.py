@@ -22,24 +22,31 @@ def launch(
     """kernel[grid](*args, **constexprs, **options).
 
     Triton works out at every launch which variant the arguments need, in some 30 us of Python; a step has a dozen
-    launches. Here the variant is looked up by what makes the difference: the constants, which arguments are None, the
-    tensors' dtypes and 16-byte alignment, and how wide whole numbers are. That asks of kernels that their constants
-    come last, and that they specialize on no whole number (`do_not_specialize`).
+    launches. Here the variant is looked up by what makes the difference: the constants and options, which arguments
+    are None, the tensors' dtypes and 16-byte alignment, and how wide whole numbers are. That asks of kernels that their
+    constants come last, and that they specialize on no whole number (`do_not_specialize`).
     """
-    key = (kernel, torch.cuda.current_device(), *constexprs.values(), *map(_kind, args)) if _on_gpu(args) else None
+    if not _on_gpu(args):  # Triton's interpreter compiles nothing
+        kernel[grid](*args, **constexprs, **(options or {}))
+        return
+    key = (kernel, torch.cuda.current_device(), *constexprs.values(), *map(_kind, args), *(options or {}).values())
     compiled = _compiled.get(key)
     if compiled is not None:
         compiled[(*grid, 1, 1)[:3]](*args, *constexprs.values())
         return
+    names = kernel.arg_names
+    assert names[len(args) :] == list(constexprs), (names, list(constexprs))
     done = kernel[grid](*args, **constexprs, **(options or {}))
-    if key is not None:
-        names = kernel.arg_names
-        assert names[len(args) :] == list(constexprs), (names, list(constexprs))
-        _compiled[key] = done.result() if hasattr(done, "result") else done
+    _compiled[key] = done.result() if hasattr(done, "result") else done
+
+
+def forget_compiled() -> None:
+    """Let the next launch of every variant go through Triton's own dispatch, for tools that watch it."""
+    _compiled.clear()
 
 
 def _on_gpu(args: tuple[Any, ...]) -> bool:
-    return next(x for x in args if isinstance(x, Tensor)).is_cuda  # else Triton's interpreter
+    return next(x for x in args if isinstance(x, Tensor)).is_cuda
 
 
 def _kind(x: Any) -> Any:
@@ -68,18 +75,20 @@ def contiguous(*tensors: Tensor | None) -> Any:
     return tuple(x if x is None or x.is_contiguous() else x.contiguous() for x in tensors)
 
 
+ROWS = 2**31  # how many rows a tensor of a launch may not have
+
+
 def check_window(*tensors: Tensor) -> None:
     """Raise unless the rows of every tensor [..., columns] can be numbered with 31 bits.
 
-    Kernels add 64-bit bases; only row numbers (Gaussians of all images, entries of a list) are 32 bits wide.
+    Kernels add 64-bit bases; only row numbers (Gaussians of all images, records of pairs) are 32 bits wide.
     """
     for tensor in tensors:
-        if tensor.numel() < 2**31:
-            continue
-        rows = tensor.numel() // max(tensor.shape[-1] if tensor.dim() else 1, 1)
-        if rows >= 2**31:
-            raise UnsupportedError(
-                f"{rows} rows in one launch",
-                why="rows are numbered with 32 bits",
-                fix="render fewer cameras or Gaussians at a time",
-            )
+        if tensor.numel() >= ROWS:
+            check_rows(tensor.numel() // max(tensor.shape[-1] if tensor.dim() else 1, 1))
+
+
+def check_rows(rows: int, fix: str = "render fewer cameras or Gaussians at a time") -> None:
+    """Raise unless so many rows can be numbered with 31 bits."""
+    if rows >= ROWS:
+        raise UnsupportedError(f"{rows} rows in one launch", why="rows are numbered with 32 bits", fix=fix)

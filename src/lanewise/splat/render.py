@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from lanewise.errors import InputError
-from lanewise.splat._backend import Backend, check_positive, check_tensor, resolve_backend
+from lanewise.splat._backend import Backend, check_tensor, resolve_backend
+from lanewise.splat._checks import check_capacity, check_options, check_planes, check_scene, colors_of_cameras
 from lanewise.splat._later import refuse_what_is_not_there_yet
 from lanewise.splat.binning.op import lists_of
 from lanewise.splat.binning.reference import TileLists
@@ -18,8 +19,6 @@ from lanewise.splat.projection.reference import Camera
 from lanewise.splat.rasterize.lists import list_bounds
 from lanewise.splat.rasterize.op import check_masks, rasterize_lists, rasterize_to_pixels
 from lanewise.splat.sh.op import spherical_harmonics
-
-RENDER_MODES = ("RGB", "D", "ED", "RGB+D", "RGB+ED")
 
 
 def rasterization(
@@ -101,7 +100,8 @@ def rasterization(
         with_ut: not in this version, nor are `with_eval3d`, the distortion coefficients and the rolling shutter.
         tile_masks: [..., C, tile_height, tile_width] bool, with `tile_size`; tiles that are False show the background
             alone.
-        deterministic: the same bits in every run; None asks torch.are_deterministic_algorithms_enabled().
+        deterministic: the same bits in every run. None: where torch.are_deterministic_algorithms_enabled(), and on a
+            GPU where Triton has no atomic additions of floats (`target.float_atomics`).
         isect_capacity: on a GPU, entries that the tile lists have room for (and, as a second number, the coarse lists
             that they are made from; without it the same). Then nothing waits for the GPU. When `meta["overflow"]`, a
             tensor, is True they did not fit: the picture and its gradients are incomplete and must not be used; repeat
@@ -134,9 +134,9 @@ def rasterization(
         rolling_shutter=rolling_shutter,
         viewmats_rs=viewmats_rs,
     )
-    _check_options(render_mode, rasterize_mode, width, height)
-    _check_planes(near_plane, far_plane, radius_clip, eps2d)
-    batch, C, N = _check_scene(means, quats, scales, covars, opacities, viewmats, Ks)
+    check_options(render_mode, rasterize_mode, width, height)
+    check_planes(near_plane, far_plane, radius_clip, eps2d)
+    batch, C, N = check_scene(means, quats, scales, covars, opacities, viewmats, Ks)
     if tile_masks is not None and tile_size is None:
         raise InputError(
             "tile_masks",
@@ -145,11 +145,11 @@ def rasterization(
             why="the default tile size is chosen by the device and the scene",
             fix="pass tile_size=16",
         )
-    colors = _colors_of_cameras(colors, sh_degree, (*batch, C, N), means)
+    colors = colors_of_cameras(colors, sh_degree, (*batch, C, N), means)
     if backgrounds is not None:
         D = 3 if sh_degree is not None else colors.shape[-1]
         check_tensor("backgrounds", backgrounds, (*batch, C, D), means)
-    capacity = _check_capacity(isect_capacity)
+    capacity = check_capacity(isect_capacity)
     chosen = resolve_backend(backend, means)
     B, antialiased = batch.numel(), rasterize_mode == "antialiased"
     camera = Camera(width, height, near_plane, far_plane, radius_clip, eps2d, antialiased)
@@ -232,16 +232,6 @@ def rasterization(
     return rendered, alphas, meta
 
 
-def _check_capacity(isect_capacity: int | tuple[int, int] | None) -> tuple[int, int] | None:
-    """Entries of the lists, and of the coarse lists that they are made from."""
-    if isect_capacity is None:
-        return None
-    both = isect_capacity if isinstance(isect_capacity, tuple) else (isect_capacity, isect_capacity)
-    for value in both:
-        check_positive("isect_capacity", value, largest=2**40)
-    return both
-
-
 def _lengths(lists: TileLists, capacity: tuple[int, int]) -> dict[str, Tensor]:
     """How long the lists have to be, and whether they did not fit; tensors that nobody has waited for."""
     if lists.lengths is None:  # made by a backend that always makes them as long as they have to be
@@ -250,66 +240,6 @@ def _lengths(lists: TileLists, capacity: tuple[int, int]) -> dict[str, Tensor]:
     n_isects, n_coarse = lists.lengths.sum(1).unbind()
     overflow = (n_isects > capacity[0]) | (n_coarse > capacity[1])
     return {"n_isects": n_isects, "n_coarse": n_coarse, "overflow": overflow}
-
-
-def _check_planes(near_plane: float, far_plane: float, radius_clip: float, eps2d: float) -> None:
-    for name, value in (("near_plane", near_plane), ("radius_clip", radius_clip), ("eps2d", eps2d)):
-        if not isinstance(value, int | float) or not 0 <= value < float("inf"):
-            raise InputError(name, got=repr(value), expected="a finite number, at least 0")
-    if not isinstance(far_plane, int | float) or not far_plane > near_plane:
-        raise InputError("far_plane", got=repr(far_plane), expected=f"a number above near_plane={near_plane}")
-
-
-def _check_options(render_mode: str, rasterize_mode: str, width: int, height: int) -> None:
-    if render_mode not in RENDER_MODES:
-        raise InputError("render_mode", got=repr(render_mode), expected=f"one of {', '.join(RENDER_MODES)}")
-    if rasterize_mode not in ("classic", "antialiased"):
-        raise InputError("rasterize_mode", got=repr(rasterize_mode), expected="'classic' or 'antialiased'")
-    check_positive("width", width)
-    check_positive("height", height)
-
-
-def _check_scene(
-    means: Tensor,
-    quats: Tensor | None,
-    scales: Tensor | None,
-    covars: Tensor | None,
-    opacities: Tensor,
-    viewmats: Tensor,
-    Ks: Tensor,
-) -> tuple[torch.Size, int, int]:
-    """The batch dimensions, the number of cameras and the number of Gaussians."""
-    if means.dim() < 2:
-        raise InputError("means", got=f"shape {list(means.shape)}", expected="[..., N, 3]")
-    batch, N = means.shape[:-2], means.shape[-2]
-    check_tensor("means", means, (*batch, N, 3))
-    if covars is not None:
-        check_tensor("covars", covars, (*batch, N, 3, 3), means)
-    else:
-        check_tensor("quats", quats, (*batch, N, 4), means)
-        check_tensor("scales", scales, (*batch, N, 3), means)
-    check_tensor("opacities", opacities, (*batch, N), means)
-    check_tensor("viewmats", viewmats, (*batch, "C", 4, 4), means)
-    C = viewmats.shape[-3]
-    check_tensor("Ks", Ks, (*batch, C, 3, 3), means)
-    return batch, C, N
-
-
-def _colors_of_cameras(colors: Tensor, sh_degree: int | None, pairs: tuple[int, ...], means: Tensor) -> Tensor:
-    """Colours or coefficients with a camera axis, [..., C or 1, N, D] or [..., C or 1, N, K, 3]; pairs = (..., C,
-    N)."""
-    if sh_degree is not None and sh_degree not in range(5):
-        raise InputError("sh_degree", got=repr(sh_degree), expected="None or a whole number in 0..4")
-    tail = ("D",) if sh_degree is None else ("K", 3)
-    if colors.dim() == len(pairs) - 1 + len(tail):
-        check_tensor("colors", colors, (*pairs[:-2], pairs[-1], *tail), means)
-        colors = colors.unsqueeze(len(pairs) - 2)
-    else:
-        check_tensor("colors", colors, (*pairs, *tail), means)
-    if sh_degree is not None and colors.shape[-2] < (sh_degree + 1) ** 2:
-        expected = f"at least {(sh_degree + 1) ** 2} coefficients for sh_degree={sh_degree}"
-        raise InputError("colors", got=f"shape {list(colors.shape)}", expected=expected)
-    return colors
 
 
 def _seen_colors(

@@ -2,6 +2,6 @@
 choices."""
 
 from lanewise.target.detect import detect
-from lanewise.target.table import TARGETS, Target, find
+from lanewise.target.table import TARGETS, Target, compiles, find, float_atomics
 
-__all__ = ["TARGETS", "Target", "detect", "find"]
+__all__ = ["TARGETS", "Target", "compiles", "detect", "find", "float_atomics"]

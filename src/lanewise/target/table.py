@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,6 +18,9 @@ class Target:
     Attributes:
         name: the architecture as its compiler names it ("sm_90", "gfx942", "cpu").
         vendor: who makes it; "cpu" for the host's processor.
+        family: what shares one instruction set: "10.3", "11", "11.5" and "12" are AMD's RDNA 2 to 4, "gfx9" by name.
+        path: what runs there: "triton" for the kernels, "cpu" where they are not supported and tensors have to live on
+            the CPU.
         wave: lanes that execute together; 1 on the CPU. Kernels never see it: it is for reports, proofs and launch
             choices.
         window_bytes: largest tensor slice, in bytes, that one launch may address.
@@ -26,27 +30,34 @@ class Target:
     """
 
     name: str
-    vendor: Literal["nvidia", "amd", "cpu"]
+    vendor: Literal["nvidia", "amd", "intel", "apple", "cpu"]
     wave: int
     window_bytes: int
     dot_precisions: tuple[str, ...]
     description: str
+    family: str
+    path: Literal["triton", "cpu"] = "triton"
 
 
 def _nvidia(name: str, description: str) -> Target:
     # TF32 matrix units came with sm_80: three TF32 products make one of fp32 class. Before that there is plain fp32
     # arithmetic.
     precisions = ("tf32x3", "ieee") if int(name.removeprefix("sm_")) >= 80 else ("ieee",)
-    return Target(name, "nvidia", 32, WINDOW_BYTES, precisions, description)
+    return Target(name, "nvidia", 32, WINDOW_BYTES, precisions, description, family=name)
 
 
-def _amd(name: str, wave: int, description: str) -> Target:
+def _amd(name: str, wave: int, family: str, description: str) -> Target:
     # bf16x3 reaches only 4.5e-6, so that six products are needed for fp32 class.
-    return Target(name, "amd", wave, WINDOW_BYTES, ("bf16x6", "ieee"), description)
+    return Target(name, "amd", wave, WINDOW_BYTES, ("bf16x6", "ieee"), description, family)
+
+
+def _unsupported(name: str, vendor: Literal["intel", "apple"], description: str) -> Target:
+    # Named as torch names the device: nothing is compiled for it. What runs is the CPU's code.
+    return Target(name, vendor, 1, WINDOW_BYTES, (), description, family=name, path="cpu")
 
 
 TARGETS: tuple[Target, ...] = (
-    Target("cpu", "cpu", 1, WINDOW_BYTES, (), "the host's processor"),
+    Target("cpu", "cpu", 1, WINDOW_BYTES, (), "the host's processor", "cpu", path="cpu"),
     _nvidia("sm_75", "Turing: T4, RTX 20"),
     _nvidia("sm_80", "Ampere: A100"),
     _nvidia("sm_86", "Ampere: RTX 30, A40"),
@@ -54,19 +65,65 @@ TARGETS: tuple[Target, ...] = (
     _nvidia("sm_90", "Hopper: H100, H200"),
     _nvidia("sm_100", "Blackwell: B200"),
     _nvidia("sm_120", "Blackwell: RTX 50"),
-    _amd("gfx90a", 64, "CDNA 2: MI210, MI250"),
-    _amd("gfx942", 64, "CDNA 3: MI300X"),
-    _amd("gfx950", 64, "CDNA 4: MI350X"),
-    _amd("gfx1030", 32, "RDNA 2: RX 6800, 6900"),
-    _amd("gfx1100", 32, "RDNA 3: RX 7900"),
-    _amd("gfx1101", 32, "RDNA 3: RX 7800, 7700"),
-    _amd("gfx1102", 32, "RDNA 3: RX 7600"),
-    _amd("gfx1103", 32, "RDNA 3: Radeon 780M"),
-    _amd("gfx1150", 32, "RDNA 3.5: Radeon 890M"),
-    _amd("gfx1151", 32, "RDNA 3.5: Radeon 8060S"),
-    _amd("gfx1200", 32, "RDNA 4: RX 9060"),
-    _amd("gfx1201", 32, "RDNA 4: RX 9070"),
+    _amd("gfx90a", 64, "gfx90a", "CDNA 2: MI210, MI250"),
+    _amd("gfx942", 64, "gfx942", "CDNA 3: MI300X"),
+    _amd("gfx950", 64, "gfx950", "CDNA 4: MI350X"),
+    _amd("gfx1030", 32, "10.3", "RDNA 2: RX 6800, 6900"),
+    _amd("gfx1100", 32, "11", "RDNA 3: RX 7900"),
+    _amd("gfx1101", 32, "11", "RDNA 3: RX 7800, 7700"),
+    _amd("gfx1102", 32, "11", "RDNA 3: RX 7600"),
+    _amd("gfx1103", 32, "11", "RDNA 3: Radeon 780M"),
+    _amd("gfx1150", 32, "11.5", "RDNA 3.5: Radeon 890M"),
+    _amd("gfx1151", 32, "11.5", "RDNA 3.5: Radeon 8060S"),
+    _amd("gfx1200", 32, "12", "RDNA 4: RX 9060"),
+    _amd("gfx1201", 32, "12", "RDNA 4: RX 9070"),
+    _unsupported("xpu", "intel", "Arc, Data Center GPU Max: not supported, CPU path"),
+    _unsupported("mps", "apple", "M1 to M5: not supported, CPU path"),
 )
+
+
+# What a release of Triton compiles no kernel for. Found by compiling the rasterizer's backward kernel for every target
+# with 3.4.0, 3.6.0 and 3.9.0 (with 3.4.0 up to the link, which wants ROCm's linker).
+COMPILED_WITH = ((3, 4), (3, 6), (3, 9))
+NOT_COMPILED: dict[tuple[int, int], tuple[str, ...]] = {(3, 9): ("gfx1030",)}
+
+
+def compiles(name: str, triton_version: str) -> bool | None:
+    """Whether a release of Triton compiles kernels for a target; None when nobody has tried this release.
+
+    Args:
+        name: of the architecture, as for `find`.
+        triton_version: release, such as "3.9.0".
+
+    Raises:
+        InputError: a name that is not in the table.
+    """
+    target, release = find(name), _release(triton_version)
+    if target.path == "cpu":
+        return False
+    if release not in COMPILED_WITH:
+        return None
+    return target.name not in NOT_COMPILED.get(release, ())
+
+
+# AMD's targets for which Triton compiles an fp32 `tl.atomic_add` to one instruction (global_atomic_add_f32), and the
+# first of the releases 3.4, 3.6 and 3.9 that does. For the others it writes a loop around a compare-and-swap, which
+# starts again whenever another program was faster: for gfx90a and gfx11 too, although they have the instruction. Found
+# by compiling a kernel for each, with addresses that are only known when it runs.
+FLOAT_ATOMICS_SINCE = {"gfx942": (3, 4), "gfx950": (3, 4), "gfx1200": (3, 4), "gfx1201": (3, 4)}
+
+
+def float_atomics(name: str, triton_version: str) -> bool:
+    """Whether adding to an fp32 number in memory is one instruction; False for AMD's targets that are not known.
+
+    Args:
+        name: of the architecture, as for `find`; those of NVIDIA, and the CPU, need not be in the table.
+        triton_version: release that compiles the kernel, such as "3.9.0".
+    """
+    bare = _bare(name)
+    if not bare.startswith("gfx"):
+        return True
+    return bare in FLOAT_ATOMICS_SINCE and _release(triton_version) >= FLOAT_ATOMICS_SINCE[bare]
 
 
 def find(name: str) -> Target:
@@ -75,8 +132,7 @@ def find(name: str) -> Target:
     Raises:
         InputError: a name that is not in the table.
     """
-    bare = name.split(":")[0]
-    bare = bare.rstrip("af") if bare.startswith("sm_") else bare
+    bare = _bare(name)
     for target in TARGETS:
         if target.name == bare:
             return target
@@ -87,3 +143,15 @@ def find(name: str) -> Target:
         why="the wave width and the address window of an unknown target cannot be guessed",
         fix="add its row to lanewise/target/table.py",
     )
+
+
+def _bare(name: str) -> str:
+    """The name without feature suffixes."""
+    bare = name.split(":")[0]
+    return bare.rstrip("af") if bare.startswith("sm_") else bare
+
+
+def _release(version: str) -> tuple[int, int]:
+    """(3, 9) of "3.9.0"."""
+    major, minor = re.findall(r"\d+", version)[:2]
+    return int(major), int(minor)

@@ -7,6 +7,7 @@ from lanewise import InputError
 from lanewise.audit.faults import FAULTS, find_fault, planted
 from lanewise.audit.probe import adjoint_probe
 from lanewise.splat import bin_gaussians, rasterization, rasterize_to_pixels
+from lanewise.splat.rasterize.lists import list_bounds
 
 
 def operands(seed=0, **kwargs):
@@ -108,11 +109,24 @@ def test_absgrad_sums_absolute_values_over_pixels():
     torch.testing.assert_close(leaf.absgrad.double(), total, rtol=1e-3, atol=1e-3)
 
 
-def test_the_operators_pass_opcheck():
-    means2d, conics, colors, opacities, lists = operands(7, N=20)
-    flat = [x.flatten(0, 1).clone().requires_grad_() for x in (conics, colors, opacities)]
-    args = (means2d.clone().requires_grad_(), *flat, *lists[:3], lists[3], lists[4], None, False, False, "cpu")
+@pytest.mark.parametrize("background", [False, True])
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_operators_pass_opcheck(background, shared):
+    """Operands of two cameras, or shared by them."""
+    scene = make_scene(7, N=20, C=2)
+    _, _, meta = rasterization(**scene.tensors, width=24, height=17)
+    g = torch.Generator().manual_seed(7)
+    colors, opacities = torch.randn(1 if shared else 2, 20, 3, generator=g), meta["opacities"][: 1 if shared else 2]
+    backgrounds = torch.randn(2, 3, generator=g) if background else None
+    operands = (meta["means2d"], meta["conics"], colors, opacities, backgrounds)
+    leaves = [None if x is None else x.detach().clone().requires_grad_() for x in operands]
+    bounds = list_bounds(meta["isect_offsets"], meta["flatten_ids"])
+    args = (*leaves, 24, 17, meta["tile_size"], bounds, meta["flatten_ids"], None, False, False, "cpu")
     torch.library.opcheck(torch.ops.lanewise.rasterize.default, args)
+
+
+def test_the_lists_operator_passes_opcheck():
+    means2d, conics, _, opacities, _ = operands(7, N=20)
     depths, radii = torch.rand(1, 20), torch.full((1, 20, 2), 5, dtype=torch.int32)
     torch.library.opcheck(
         torch.ops.lanewise.tile_lists.default, (means2d, radii, depths, conics, opacities, 16, 24, 17, "cpu")

@@ -4,11 +4,11 @@ import math
 
 import pytest
 import torch
-from training_gate import COUNTS, AdamState, Place, gate_adam
 
 from lanewise.audit.faults import FAULTS
 from lanewise.audit.gate import GateError, require
 from lanewise.errors import InputError
+from lanewise.prove.training_gate import COUNTS, AdamState, Place, gate_adam
 from lanewise.train.adam import adam_coefficients, adam_step
 
 BETAS, EPS = (0.9, 0.999), 1e-8

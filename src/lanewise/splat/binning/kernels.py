@@ -99,8 +99,8 @@ def count(
     N, C, tile_width, tile_height,
     TILE: tl.constexpr, SHARED: tl.constexpr, BLOCK: tl.constexpr, SLOTS: tl.constexpr,
 ):  # fmt: skip
-    """tiles_per_gauss [M] int32 and coarse_per_gauss [M] int64; their sums are added to totals [2, SLOTS] int64, in many
-    places so that programs do not queue up for one."""
+    """tiles_per_gauss [M] int32 and coarse_per_gauss [M] int64; their sums are added to totals [2, SLOTS] int64, in
+    many places so that programs do not queue up for one."""
     image, n, inside = gaussians_of(tl.program_id(0), N, BLOCK)
     g, row = image * N + n, (image // C if SHARED else image) * N + n
     seen, mx, my, a, b, c, det, t, half_x, half_y = _load_ellipse(radii, means2d, conics, opacities, g, row, inside)

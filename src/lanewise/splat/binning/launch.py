@@ -67,10 +67,10 @@ def tile_lists(
         kernels.count, programs, *gaussians, tiles_per_gauss, coarse_per_gauss, lengths,
         N, C, tile_width, tile_height, TILE=tile_size, SHARED=shared, BLOCK=BLOCK, SLOTS=SLOTS, options=ALIKE,
     )  # fmt: skip
-    later = None if capacity else _Later(lengths)
+    sizes = capacity or _Later(lengths)
     order = depths.view(images, N).sort(dim=-1, stable=True).indices
     ends = coarse_per_gauss.view(images, N).gather(1, order).view(M).cumsum(0)
-    n_isects, n_coarse = map(sum, later.values()) if later else capacity
+    n_isects, n_coarse = sizes.sums() if isinstance(sizes, _Later) else sizes
     if n_coarse > LONGEST_SORT:
         raise UnsupportedError(
             f"{n_coarse} pairs of a Gaussian and a tile of {2 * tile_size} pixels",
@@ -94,20 +94,20 @@ def tile_lists(
     )
     del keys
     counts = torch.empty(tiles + 1, dtype=torch.int32, device=depths.device)
-    sorted_pairs, sizes = torch.empty_like(pairs), (coarse_width, coarse_tiles, tile_width, tile_height)
+    sorted_pairs, shape = torch.empty_like(pairs), (coarse_width, coarse_tiles, tile_width, tile_height)
     launch(
         kernels.divide_count, (images * coarse_tiles,),
-        by_tile, pairs, coarse_bounds, sorted_pairs, counts, *sizes, BLOCK=DIVIDE_BLOCK, options=ONE_WARP,
+        by_tile, pairs, coarse_bounds, sorted_pairs, counts, *shape, BLOCK=DIVIDE_BLOCK, options=ONE_WARP,
     )  # fmt: skip
     del by_tile, pairs
-    longest = n_isects if later else 4 * n_coarse  # what the sums may come to
+    longest = 4 * n_coarse if capacity else n_isects  # what the sums may come to
     bounds = counts.cumsum(0, dtype=torch.int32 if longest < wide else torch.int64)
     if capacity:
         bounds.clamp_(max=n_isects)
     ids = torch.empty(n_isects, dtype=torch.int32, device=depths.device)
     launch(
         kernels.divide, (images * coarse_tiles,),
-        sorted_pairs, coarse_bounds, bounds, ids, *sizes, n_isects, BLOCK=DIVIDE_BLOCK, options=ONE_WARP,
+        sorted_pairs, coarse_bounds, bounds, ids, *shape, n_isects, BLOCK=DIVIDE_BLOCK, options=ONE_WARP,
     )  # fmt: skip
     return TileLists(tiles_per_gauss, ids, bounds[:-1].view(grid), tile_size, bounds, lengths)
 
@@ -142,7 +142,8 @@ class _Later:
             self.numbers.copy_(numbers, non_blocking=True)
             self.event.record()
 
-    def values(self) -> list[list[int]]:
+    def sums(self) -> tuple[int, int]:
         if self.event is not None:
             self.event.synchronize()
-        return self.numbers.tolist()
+        first, second = map(sum, self.numbers.tolist())
+        return first, second

@@ -81,7 +81,8 @@ def project_gaussians(
         quats = scales = None
     chosen = resolve_backend(backend, means)
     out = project_checked(means, quats, scales, covars, opacities, viewmats, Ks, camera, chosen)
-    return out if out.compensations.numel() else out._replace(compensations=torch.ones_like(out.depths))
+    asked_for = out.compensations.shape == out.depths.shape
+    return out if asked_for else out._replace(compensations=torch.ones_like(out.depths))
 
 
 def project_checked(

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from lanewise.splat._backend import Backend, resolve_backend
+from lanewise.splat.rasterize.composite import composite
 from lanewise.splat.rasterize.lists import KernelLists, list_bounds
-from lanewise.splat.rasterize.op import composite
 
 
 def pair_sides(

@@ -5,14 +5,18 @@
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import torch
+import triton
 from torch import Tensor
 
-from lanewise.splat._launch import check_window, contiguous, launch, on_its_device
-from lanewise.splat.rasterize import kernels
+from lanewise.splat._launch import ROWS, check_rows, check_window, contiguous, launch, on_its_device
+from lanewise.splat.rasterize import kernels, kernels_backward
 from lanewise.splat.rasterize.lists import CHANNELS, RECORD
+from lanewise.target import float_atomics
+from lanewise.target.detect import architecture
 
 PACK_BLOCK = 128
 ONE_WARP = {"num_warps": 1}  # what a block of 64 pixels is enough work for; no kernel knows
@@ -109,26 +113,39 @@ def backward(
     v_colors: Tensor,
     v_alphas: Tensor | None,
     absgrad: bool,
-    deterministic: bool,
+    deterministic: bool | None,
 ) -> Tensor:
     """Gradients by Gaussian, [M, D + 6 (+ 2)]: colours, opacity, conic (3), mean (2), with absgrad the mean's
-    absolute sums (2); from `forward`'s records and pictures, and colors [..., cameras or 1, N, D]."""
+    absolute sums (2); from `forward`'s records and pictures, and colors [..., cameras or 1, N, D].
+
+    They are added in order when `deterministic`, atomically when it is False; None: whatever is faster there."""
     N, D = colors.shape[-2:]
     M, columns = records.shape[0], D + (8 if absgrad else 6)
     n_isects = lists.ids.numel()
-    v = records.new_zeros(n_isects * lists.squares if deterministic else M, columns)
-    check_window(v)
+    pairs = n_isects * lists.squares
+    ordered = not _adds_atomically(records.device) and pairs < ROWS if deterministic is None else deterministic
+    if ordered:
+        check_rows(pairs, fix="deterministic=False, fewer cameras at a time, or larger tiles (tile_size=16)")
+    v = records.new_zeros(pairs if ordered else M, columns)
     colors, backgrounds, v_colors, v_alphas = contiguous(colors, backgrounds, v_colors, v_alphas)
     if n_isects and last.numel():
         launch(
-            kernels.composite_backward, lists.grid,
+            kernels_backward.composite_backward, lists.grid,
             records, colors, lists.bounds, lists.ids, backgrounds, transmittance, last, v_colors, v_alphas, v,
             lists.width, lists.height, lists.tile_width, lists.tiles, N, cameras, D, columns,
             TILE=lists.tile_size, SIDE=lists.side, C=0 if D > CHANNELS else D,
             SHARED_COLORS=colors.shape[-3] != cameras, BACKGROUND=backgrounds is not None,
-            ALPHAS=v_alphas is not None, ABSGRAD=absgrad, ORDERED=deterministic, options=ONE_WARP,
+            ALPHAS=v_alphas is not None, ABSGRAD=absgrad, ORDERED=ordered, options=ONE_WARP,
         )  # fmt: skip
-    return _sum_by_gaussian(v, lists, M) if deterministic else v
+    return _sum_by_gaussian(v, lists, M) if ordered else v
+
+
+@functools.cache
+def _adds_atomically(device: torch.device) -> bool:
+    """Whether atomic additions of floats are instructions there; also where nothing is known to the contrary."""
+    if device.type != "cuda":  # Triton's interpreter
+        return True
+    return float_atomics(architecture(torch.cuda.get_device_properties(device)), triton.__version__)
 
 
 @on_its_device
@@ -153,7 +170,7 @@ def _sum_by_gaussian(v: Tensor, lists: Lists, M: int) -> Tensor:
         bounds = torch.searchsorted(sorted_ids, torch.arange(M + 1, device=v.device, dtype=torch.int32))
         block = 32
         launch(
-            kernels.sum_records, (-(-M // block), v.shape[-1]),
+            kernels_backward.sum_records, (-(-M // block), v.shape[-1]),
             v, by_gaussian, bounds, out, M, v.shape[-1], SQUARES=lists.squares, BLOCK=block,
         )  # fmt: skip
     return out

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from training_gate import COUNTS, Place, gate_statistics, statistics
 
 from lanewise.audit.faults import FAULTS
 from lanewise.audit.gate import GateError, require
 from lanewise.errors import InputError
+from lanewise.prove.training_gate import COUNTS, Place, gate_statistics, statistics
 from lanewise.train.strategy.statistics import observe
 
 

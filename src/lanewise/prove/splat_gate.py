@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from splat_scenes import Scene
 from torch import Tensor
 
 from lanewise.audit.faults import Fault, planted
 from lanewise.audit.gate import FLOOR, HEADROOM, GateResult, gate, relative_error
+from lanewise.prove.scenes import Scene
 from lanewise.splat import project_gaussians, rasterization
 from lanewise.splat._backend import Backend
 from lanewise.splat.projection import reference as projection
@@ -29,14 +29,14 @@ class Kernels:
 
     backend: Backend = "cpu"
     device: str = "cpu"
-    deterministic: bool = False
+    deterministic: bool | None = False
 
 
 CPU = Kernels()
 
 
 def kernel_run(
-    scene: Scene, upstream: tuple[Tensor, Tensor], fault: tuple[str, Fault] | None = None, kernels: Kernels = CPU
+    scene: Scene, upstream: tuple[Tensor, Tensor | None], fault: tuple[str, Fault] | None = None, kernels: Kernels = CPU
 ):
     """Outputs, gradients by name and meta of `rasterization`, on the CPU again; a fault may sit on one gradient."""
     leaves = {k: v.detach().to(kernels.device).requires_grad_() for k, v in scene.tensors.items()}
@@ -49,7 +49,7 @@ def kernel_run(
         backend=kernels.backend,
         deterministic=kernels.deterministic,
     )
-    grads = _gradients((colors, alphas), leaves, [x.to(kernels.device) for x in upstream])
+    grads = _gradients((colors, alphas), leaves, upstream)
     host = {k: v.detach().cpu() if isinstance(v, Tensor) else v for k, v in meta.items()}
     return (colors.detach().cpu(), alphas.detach().cpu()), {k: v.cpu() for k, v in grads.items()}, host
 
@@ -61,7 +61,7 @@ def kernel_sides(scene: Scene, meta: dict, kernels: Kernels) -> Tensor:
     return pair_sides(*tensors[:3], *sizes, *tensors[3:], backend=kernels.backend).cpu()
 
 
-def replayed_run(scene: Scene, upstream: tuple[Tensor, Tensor], meta: dict, sides: Tensor):
+def replayed_run(scene: Scene, upstream: tuple[Tensor, Tensor | None], meta: dict, sides: Tensor):
     """The reference in the scene's dtype, taking every discrete decision from the kernels."""
     leaves = scene.leaves()
     t = leaves
@@ -112,12 +112,13 @@ def replayed_run(scene: Scene, upstream: tuple[Tensor, Tensor], meta: dict, side
 
 
 def _gradients(
-    outputs: Sequence[Tensor], leaves: dict[str, Tensor], upstream: Sequence[Tensor], again: bool = False
+    outputs: Sequence[Tensor], leaves: dict[str, Tensor], upstream: Sequence[Tensor | None], again: bool = False
 ) -> dict[str, Tensor]:
+    reached = [(out, v.to(out)) for out, v in zip(outputs, upstream, strict=True) if v is not None]
     grads = torch.autograd.grad(
-        outputs,
+        [out for out, _ in reached],
         list(leaves.values()),
-        [u.to(outputs[0].dtype) for u in upstream],
+        [v for _, v in reached],
         allow_unused=True,
         materialize_grads=True,
         retain_graph=again,
@@ -125,13 +126,14 @@ def _gradients(
     return dict(zip(leaves, grads, strict=True))
 
 
-def random_upstream(scene: Scene, seed: int = 1) -> tuple[Tensor, Tensor]:
-    """Signed gradients of colours and alphas."""
+def random_upstream(scene: Scene, seed: int = 1) -> tuple[Tensor, Tensor | None]:
+    """Signed gradients of colours and alphas; None for alphas that no gradient flows into."""
     g = torch.Generator().manual_seed(seed)
     batch, C = scene.tensors["means"].shape[:-2], scene.tensors["viewmats"].shape[-3]
     D = scene.tensors["colors"].shape[-1]
     shape = (*batch, C, scene.height, scene.width)
-    return torch.randn(*shape, D, generator=g), torch.randn(*shape, 1, generator=g)
+    colors, alphas = torch.randn(*shape, D, generator=g), torch.randn(*shape, 1, generator=g)
+    return colors, alphas if scene.alphas else None
 
 
 # Rounding is a matter of luck, the more the smaller a scene is. The fp32 reference's own error is therefore the worst
@@ -161,13 +163,17 @@ class Truth:
 
 def true_rasterization(scene: Scene, kernels: Kernels = CPU) -> Truth:
     """The fp64 reference, with the decisions of a healthy run of the kernels replayed."""
+    _, _, meta = kernel_run(scene, random_upstream(scene), kernels=kernels)
+    return replayed_truth(scene, meta, kernel_sides(scene, meta, kernels))
+
+
+def replayed_truth(scene: Scene, meta: dict, sides: Tensor) -> Truth:
+    """The fp64 reference, with the decisions `sides` about the lists of `meta` replayed."""
     upstream = random_upstream(scene)
-    _, _, meta = kernel_run(scene, upstream, kernels=kernels)
-    sides = kernel_sides(scene, meta, kernels)
     values = _named(*replayed_run(scene.to(torch.float64), upstream, meta, sides))
     limits = dict.fromkeys(values, FLOOR)
     for size in SIZES:
-        world, v = resized(scene, size), (upstream[0] * size, upstream[1] * size)
+        world, v = resized(scene, size), (upstream[0] * size, None if upstream[1] is None else upstream[1] * size)
         truth = values if size == 1 else _named(*replayed_run(world.to(torch.float64), v, meta, sides))
         for name, single in _named(*replayed_run(world, v, meta, sides)).items():
             limits[name] = max(limits[name], HEADROOM * relative_error(single, truth[name]))
@@ -180,6 +186,11 @@ def gate_rasterization(
 ) -> list[GateResult]:
     """Every output and gradient of `rasterization` against the truth; a fault may sit on one gradient."""
     outputs, grads, _ = kernel_run(scene, random_upstream(scene), fault, kernels)
+    return gates_of(truth, outputs, grads)
+
+
+def gates_of(truth: Truth, outputs: tuple[Tensor, ...], grads: dict[str, Tensor]) -> list[GateResult]:
+    """A run of `rasterization` against the truth."""
     got = _named(outputs, grads)
     return [GateResult(name, relative_error(got[name], truth.values[name]), truth.limits[name]) for name in got]
 
@@ -221,8 +232,8 @@ def gate_rasterize(scene: Scene, fault: tuple[str, Fault] | None = None, kernels
             tiles = meta["isect_offsets"].flatten(0, -3)
             image = rasterize.rasterize(*flat, *lists[:3], tiles, lists[4], sides=sides)
             out = image.colors.reshape(upstreams[0][0].shape)
-            alphas = 1 - image.transmittance.reshape(upstreams[0][1].shape)
-        grads = [_gradients((out, alphas), leaves, [x.to(place) for x in v], again=True) for v in upstreams]
+            alphas = 1 - image.transmittance.reshape(*upstreams[0][0].shape[:-1], 1)
+        grads = [_gradients((out, alphas), leaves, v, again=True) for v in upstreams]
         return {"colors out": out, "alphas out": alphas} | {k: torch.stack([g[k] for g in grads]) for k in leaves}
 
     kernel, single, truth = run(torch.float32, True), run(torch.float32, False), run(torch.float64, False)
@@ -253,7 +264,7 @@ def gate_project(scene: Scene, kernels: Kernels = CPU) -> list[GateResult]:
         else:
             got = projection.project(means, (quats, scales), opacities, viewmats, Ks, camera, visible=visible)
         values = [getattr(got, name) for name in outputs]
-        grads = _gradients(values, leaves, [x.to(place) for x in upstream])
+        grads = _gradients(values, leaves, upstream)
         named = dict(zip(outputs, values, strict=True)) | grads
         return got.radii.detach().cpu(), {k: v.detach().cpu() for k, v in named.items()}
 

@@ -1,0 +1,275 @@
+"""What is executed: small inputs around the boundaries of waves, blocks and tiles, and the gate for each.
+
+Every case runs the product's own operators, forward and backward, wherever launches go to, and compares what comes out
+with the fp64 reference.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor
+
+from lanewise.audit.gate import FLOOR, HEADROOM, GateResult, relative_error
+from lanewise.prove.scenes import Scene, make_scene
+from lanewise.prove.splat_gate import (
+    Kernels,
+    Truth,
+    gate_project,
+    gates_of,
+    kernel_run,
+    kernel_sides,
+    random_upstream,
+    replayed_truth,
+)
+from lanewise.prove.training_gate import AdamState, Place, gate_adam, gate_photometric, gate_statistics, pictures
+from lanewise.splat import bin_gaussians, project_gaussians
+from lanewise.train.photometric import photometric_loss
+
+HERE = Place("triton")
+PROJECT = ("projection.project", "projection.project_backward")
+LISTS = ("binning.count", "binning.emit", "binning.divide_count", "binning.divide")
+SHADE = ("rasterize.pack", "rasterize.composite", "rasterize.composite_backward", "rasterize.pair_sides")
+HARMONICS = ("sh.harmonics", "sh.harmonics_backward")
+LOSS = ("photometric.similarity", "photometric.total", "photometric.gradient")
+
+
+@dataclass(frozen=True)
+class Case:
+    """Inputs of an operator, and how its outputs and gradients stand.
+
+    Attributes:
+        name: what is special about the inputs.
+        kernels: which kernels are launched; a case that launches another fails.
+        gates: runs the operator and compares.
+        quick: whether `--quick` takes it.
+    """
+
+    name: str
+    kernels: tuple[str, ...]
+    gates: Callable[[], list[GateResult]]
+    quick: bool = False
+
+
+def cases() -> list[Case]:
+    """All of them; the same ones everywhere."""
+    return [*_scenes(), *_projections(), *_training()]
+
+
+def _scenes() -> Iterator[Case]:
+    """`rasterization`, its lists and decisions: numbers of Gaussians around 32 and 64, of pixels around 8 and 16."""
+    everything = (*PROJECT, *LISTS, *SHADE)
+
+    def scene(name: str, more: tuple[str, ...] = (), *, quick: bool = False, ordered: bool = False, **how: Any) -> Case:
+        wide = how.pop("wide", False)
+        run = functools.partial(_gate_scene, make_scene(3, **how), ordered, wide)
+        return Case(name, (*everything, *more, *(["rasterize.sum_records"] if ordered else [])), run, quick)
+
+    yield Case("no Gaussians", ("rasterize.composite",), functools.partial(_gate_nothing, 9, 7))
+    yield scene("1 Gaussian, 1 pixel, 4th degree", HARMONICS, N=1, width=1, height=1, sh_degree=4)
+    yield scene("31 Gaussians, 7 x 9, one channel", N=31, width=7, height=9, channels=1)
+    yield scene(
+        "32 Gaussians, 8 x 8, 3rd degree, background",
+        HARMONICS,
+        N=32,
+        width=8,
+        height=8,
+        sh_degree=3,
+        background=True,
+    )
+    yield scene("33 Gaussians, 17 x 9, ordered", ordered=True, quick=True, N=33, width=17, height=9)
+    yield scene(
+        "33 Gaussians, 2 cameras, 9 x 17, 3rd degree, antialiased",
+        HARMONICS,
+        quick=True,
+        N=33,
+        C=2,
+        width=9,
+        height=17,
+        sh_degree=3,
+        rasterize_mode="antialiased",
+    )
+    yield scene("63 Gaussians, 16 x 15, five channels", N=63, width=16, height=15, channels=5)
+    yield scene(
+        "64 Gaussians, near, needles, 2 scenes of 2 cameras, 12 x 8, 2nd degree, ordered",
+        HARMONICS,
+        ordered=True,
+        N=64,
+        batch=(2,),
+        C=2,
+        width=12,
+        height=8,
+        near=True,
+        shapes="needles",
+        sh_degree=2,
+    )
+    yield scene(
+        "65 Gaussians, tiles of 16, 17 x 17, absolute gradients", N=65, width=17, height=17, tile_size=16, absgrad=True
+    )
+    yield scene("33 Gaussians, tiles of 4, 9 x 5", N=33, width=9, height=5, tile_size=4)
+    yield scene("33 Gaussians, lists with 64-bit bounds", N=33, width=9, height=7, wide=True)
+    run = functools.partial(_gate_masks, make_scene(3, N=33, width=17, height=9, tile_size=8))
+    yield Case("33 Gaussians, masked tiles", everything, run)
+    yield scene(
+        "33 Gaussians of 2 cameras, shared colours, no gradient of alphas",
+        quick=True,
+        N=33,
+        C=2,
+        width=9,
+        height=8,
+        alphas=False,
+    )
+    yield scene(
+        "64 Gaussians, 3rd degree, background, as in training",
+        HARMONICS,
+        N=64,
+        width=16,
+        height=9,
+        sh_degree=3,
+        background=True,
+        alphas=False,
+    )
+    yield scene("129 Gaussians, 8 x 9, first degree", HARMONICS, N=129, width=8, height=9, sh_degree=1)
+
+
+def _gate_scene(scene: Scene, ordered: bool, wide: bool) -> list[GateResult]:
+    kernels, upstream = Kernels("triton", deterministic=ordered), random_upstream(scene)
+    with _wide_lists() if wide else contextlib.nullcontext():
+        outputs, grads, meta = kernel_run(scene, upstream, kernels=kernels)
+        sides = kernel_sides(scene, meta, kernels)
+    truth = _truth(scene, meta, sides)
+    decisions = GateResult("decisions", max(truth.excess, 0.0), 0.0)
+    return [*gates_of(truth, outputs, grads), decisions, _gate_lists(scene, meta)]
+
+
+def _gate_masks(scene: Scene) -> list[GateResult]:
+    """Tiles that are masked out are empty, the others as ever; outputs alone."""
+    size, kernels = 8, Kernels("triton")
+    across, down = -(-scene.width // size), -(-scene.height // size)
+    masks = torch.arange(across * down).reshape(1, down, across) % 2 == 1
+    masked = replace(scene, options={**scene.options, "tile_masks": masks})
+    (colors, alphas), _, meta = kernel_run(masked, random_upstream(scene), kernels=kernels)
+    truth = _truth(scene, meta, kernel_sides(scene, meta, kernels)).values
+    pixels = masks.repeat_interleave(size, 1).repeat_interleave(size, 2)[:, : scene.height, : scene.width, None]
+    return [
+        GateResult(name, relative_error(got, truth[name] * pixels), FLOOR)
+        for name, got in (("colors out", colors), ("alphas out", alphas))
+    ]
+
+
+_truths: dict[Any, Truth] = {}
+
+
+def _truth(scene: Scene, meta: dict, sides: Tensor) -> Truth:
+    """The truth of a scene; kept, because targets and wave orders rarely decide otherwise."""
+    decided = [sides, meta["isect_offsets"], meta["flatten_ids"], meta["radii"]]
+    key = (id(scene), *(x.numpy().tobytes() for x in decided))
+    if key not in _truths:
+        _truths[key] = replayed_truth(scene, meta, sides)
+    return _truths[key]
+
+
+def _gate_lists(scene: Scene, meta: dict) -> GateResult:
+    """The lists against the reference's, of the same projected Gaussians; 1 where they differ."""
+    operands = [meta[k] for k in ("means2d", "radii", "depths", "conics", "opacities")]
+    size = {"tile_size": meta["tile_size"], "width": scene.width, "height": scene.height}
+    want = bin_gaussians(*operands, **size, backend="reference")
+    same = torch.equal(meta["flatten_ids"], want.flatten_ids)
+    same &= torch.equal(meta["isect_offsets"].flatten().long(), want.isect_offsets.flatten().long())
+    return GateResult("lists", 0.0 if same else 1.0, 0.0)
+
+
+def _gate_nothing(width: int, height: int) -> list[GateResult]:
+    """A picture of no Gaussians is the background."""
+    scene = make_scene(3, N=0, width=width, height=height, background=True)
+    (colors, alphas), _, _ = kernel_run(scene, random_upstream(scene), kernels=Kernels("triton"))
+    background = scene.tensors["backgrounds"][:, None, None].expand_as(colors)
+    return [
+        GateResult("colors out", relative_error(colors, background), FLOOR),
+        GateResult("alphas out", float(alphas.abs().sum()), 0.0),
+    ]
+
+
+@contextlib.contextmanager
+def _wide_lists() -> Iterator[None]:
+    """Lists have the 64-bit bounds that only lists of 2^31 entries have."""
+    from lanewise.splat.binning import launch
+
+    with mock.patch.object(launch, "tile_lists", functools.partial(launch.tile_lists, wide=1)):
+        yield
+
+
+def _projections() -> Iterator[Case]:
+    """Blocks of 128 Gaussians; covariances in place of rotations and scales; compensations."""
+    kernels = Kernels("triton")
+    for N in (127, 128, 129):
+        mode = "antialiased" if N == 128 else "classic"
+        scene = make_scene(5, N=N, C=2, near=N == 127, rasterize_mode=mode)
+        yield Case(f"{N} Gaussians", PROJECT, functools.partial(gate_project, scene, kernels), quick=N == 129)
+    yield Case("65 covariances", PROJECT, functools.partial(_gate_covariances, make_scene(6, N=65)))
+
+
+def _gate_covariances(scene: Scene) -> list[GateResult]:
+    g = torch.Generator().manual_seed(8)
+    L = torch.randn(65, 3, 3, generator=g) * 0.2
+    inputs = {"means": scene.tensors["means"][None], "covars": (L @ L.mT + 1e-3 * torch.eye(3))[None]}
+    upstream = torch.randn(1, 1, 65, 3, generator=g)
+
+    def run(dtype: torch.dtype, backend: Any) -> dict[str, Tensor]:
+        leaves = {k: v.to(dtype, copy=True).requires_grad_() for k, v in inputs.items()}
+        views = [scene.tensors[k][None].to(dtype) for k in ("viewmats", "Ks")]
+        got = project_gaussians(
+            leaves["means"], leaves["covars"], None, None, *views, scene.width, scene.height, backend=backend
+        )
+        values = {"means2d": got.means2d, "conics": got.conics, "depths": got.depths}
+        seen = (got.radii > 0).all(-1, keepdim=True)
+        loss = sum(
+            (torch.where(seen, v.reshape(1, 1, 65, -1), 0) * upstream[..., : v[0, 0, 0].numel()]).sum()
+            for v in values.values()
+        )
+        grads = torch.autograd.grad(loss, list(leaves.values()))
+        return {k: v.detach() for k, v in values.items()} | dict(zip(("v_means", "v_covars"), grads, strict=True))
+
+    got, single, truth = run(torch.float32, "triton"), run(torch.float32, "reference"), run(torch.float64, "reference")
+    return [
+        GateResult(k, relative_error(got[k], truth[k]), max(FLOOR, HEADROOM * relative_error(single[k], truth[k])))
+        for k in truth
+    ]
+
+
+def _training() -> Iterator[Case]:
+    """Loss: windows of 11, strips of 32 rows and 128 columns. Adam: blocks of 1024. Statistics: blocks of 256."""
+    for name, inputs, weight, quick in (
+        ("2 pictures, 12 x 13 x 3, masked", pictures((2, 12, 13, 3), masked=True), 0.2, True),
+        ("smooth, two strips of rows", pictures((1, 43, 11, 1), smooth=True), 0.2, False),
+        ("two strips of columns, similarity alone", pictures((1, 11, 129, 1)), 1.0, False),
+        ("four channels, masked, similarity alone", pictures((1, 11, 11, 4), smooth=True, masked=True), 1.0, False),
+        ("differences alone, masked", pictures((1, 33, 43, 3), masked=True), 0.0, False),
+        ("differences alone, one pixel", pictures((2, 1, 1, 1)), 0.0, False),
+    ):
+        yield Case(name, LOSS, functools.partial(gate_photometric, inputs, weight, HERE), quick)
+    yield Case(
+        "loss without a gradient", LOSS[:2], functools.partial(_gate_loss, pictures((1, 12, 13, 3), masked=True))
+    )
+    for N in (1, 31, 32, 33, 63, 64, 65, 1023, 1024, 1025):
+        state = AdamState((N,), steps=1)
+        yield Case(f"{N} parameters", ("adam.step",), functools.partial(gate_adam, state, HERE), N == 1025)
+    state = AdamState((65, 5, 3), selective=True, skip=0, steps=2)
+    yield Case("65 rows, selective, guarded", ("adam.step",), functools.partial(gate_adam, state, HERE), True)
+    for N, cameras in ((1, 1), (31, 3), (32, 1), (33, 2), (63, 1), (64, 2), (65, 1), (255, 1), (256, 1), (257, 3)):
+        options: dict[str, Any] = {"strided": N == 33, "widest": N != 64, "skip": 0 if N == 65 else None}
+        run = functools.partial(gate_statistics, HERE, cameras, N, **options)
+        yield Case(f"{N} Gaussians, {cameras} cameras", ("statistics.observe",), run, N in (65, 257))
+
+
+def _gate_loss(inputs: tuple[Tensor, Tensor, Tensor | None]) -> list[GateResult]:
+    render, target, mask = inputs
+    got = photometric_loss(render, target, mask, backend="triton")
+    truth = photometric_loss(render.double(), target.double(), mask, backend="reference")
+    return [GateResult("loss", relative_error(got, truth), FLOOR)]

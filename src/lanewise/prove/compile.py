@@ -1,0 +1,163 @@
+"""A configuration to machine code for a target, and what its numbers are. Needs no GPU and no driver."""
+
+from __future__ import annotations
+
+import functools
+import re
+import subprocess
+import tempfile
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lanewise.errors import LanewiseError
+from lanewise.prove.launches import Configuration
+from lanewise.target import Target
+
+
+class CompileError(LanewiseError):
+    """Triton did not compile a kernel for a target."""
+
+    exit_code = 1
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """Machine code of one configuration for one target.
+
+    Attributes:
+        assembly: text; PTX for NVIDIA.
+        binary: the code object that a driver would load.
+        function: the kernel's name in both.
+        warps: waves of a program.
+        metadata: Triton's own, for `reassembled`.
+        vgprs, agprs, sgprs: registers of a lane (NVIDIA's in vgprs) and of a wave.
+        lds: bytes of memory that a program's lanes share.
+        spills: registers that a lane keeps in memory (NVIDIA: bytes).
+        instructions: of the whole text.
+        cas_loops: compare-and-swap instructions, each of which stands in a loop.
+    """
+
+    target: Target
+    assembly: str = field(repr=False)
+    binary: bytes = field(repr=False)
+    function: str
+    warps: int
+    metadata: Any = field(repr=False)
+    vgprs: int
+    agprs: int
+    sgprs: int
+    lds: int
+    spills: int
+    instructions: int
+    cas_loops: int
+
+
+def triton_version() -> str:
+    """The installed Triton, which every verdict names."""
+    import triton
+
+    return triton.__version__
+
+
+@functools.lru_cache(maxsize=4096)
+def compile_for(configuration: Configuration, target: Target) -> Compiled:
+    """Compile with the installed Triton, as its JIT would on a machine with this target.
+
+    Raises:
+        CompileError: Triton refuses.
+    """
+    import triton
+    from triton.compiler import ASTSource
+
+    signature = dict(configuration.signature)
+    places = {name: place for place, name in enumerate(signature)}
+    source = ASTSource(
+        fn=configuration.function(),
+        signature=signature,
+        constexprs={(places[name],): value for name, value in configuration.constants},
+        attrs={(place,): _pairs(pairs, target) for place, pairs in configuration.attributes} or None,
+    )
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Triton 3.9 announces the default of 3.10
+            done = triton.compile(source, target=gpu_target(target), options=dict(configuration.options))
+    except Exception as error:
+        first = str(error).strip().splitlines() or [""]
+        raise CompileError(f"{configuration.name} for {target.name}: {type(error).__name__}: {first[0]}") from error
+    metadata = done.metadata
+    if target.vendor == "amd":
+        text, binary = done.asm["amdgcn"], done.asm["hsaco"]
+        numbers = amd_numbers(text)
+    else:
+        text, binary = done.asm["ptx"], done.asm["cubin"]
+        numbers = nvidia_numbers(binary, text)
+    numbers["lds"] = metadata.shared  # asked for at the launch
+    return Compiled(target, text, binary, metadata.name, metadata.num_warps, metadata, **numbers)
+
+
+def gpu_target(target: Target) -> Any:
+    """The target in Triton's words."""
+    from triton.backends.compiler import GPUTarget
+
+    if target.vendor == "amd":
+        return GPUTarget("hip", target.name, target.wave)
+    return GPUTarget("cuda", int(target.name.removeprefix("sm_")), target.wave)
+
+
+def amd_numbers(assembly: str) -> dict[str, int]:
+    """Registers, spills, instructions and compare-and-swaps of AMD's assembly with one kernel."""
+
+    def metadata(name: str) -> int:
+        found = re.search(rf"^\s*-?\s*\.{name}:\s*(\d+)", assembly, re.MULTILINE)
+        return int(found.group(1)) if found else 0
+
+    opcodes = [line.split()[0] for line in instructions(assembly)]
+    agprs = metadata("agpr_count")
+    return {
+        # Where both kinds share one file, .vgpr_count is their sum.
+        "vgprs": metadata("vgpr_count") - agprs if agprs else metadata("vgpr_count"),
+        "agprs": agprs,
+        "sgprs": metadata("sgpr_count"),
+        "spills": metadata("vgpr_spill_count") + metadata("sgpr_spill_count"),
+        "instructions": len(opcodes),
+        "cas_loops": sum("cmpswap" in opcode for opcode in opcodes),
+    }
+
+
+def instructions(assembly: str) -> list[str]:
+    """The instructions of AMD's assembly, without comments, labels and directives."""
+    lines = (line.split(";")[0].split("//")[0].strip() for line in assembly.splitlines())
+    return [line for line in lines if re.match(r"[a-z]\w*(\s|$)", line) and not line.endswith(":")]
+
+
+def nvidia_numbers(binary: bytes, ptx: str) -> dict[str, int]:
+    """Registers, spilled bytes and instructions of a cubin, by the tools that come with Triton."""
+    usage, sass = _cuobjdump(binary, "--dump-resource-usage"), _cuobjdump(binary, "--dump-sass")
+    found = re.search(r"REG:(\d+) STACK:(\d+)", usage)
+    if not found:
+        raise CompileError(f"cuobjdump says nothing about registers: {usage[:200]}")
+    return {
+        "vgprs": int(found.group(1)),
+        "agprs": 0,
+        "sgprs": len(set(re.findall(r"\bUR\d+\b", sass))),
+        "spills": int(found.group(2)),
+        "instructions": len(re.findall(r"^\s+/\*[0-9a-f]{4,}\*/", sass, re.MULTILINE)),
+        "cas_loops": len(re.findall(r"\batom\S*\.cas\b", ptx)),
+    }
+
+
+def _cuobjdump(binary: bytes, option: str) -> str:
+    import triton
+
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as cubin:
+        cubin.write(binary)
+        cubin.flush()
+        return subprocess.run([tool, option, cubin.name], capture_output=True, text=True, check=True).stdout
+
+
+def _pairs(pairs: tuple[tuple[str, int], ...], target: Target) -> list[list[Any]]:
+    """Attributes as Triton takes them; only AMD's backend knows ranges of pointers."""
+    return [[name, value] for name, value in pairs if target.vendor == "amd" or name != "tt.pointer_range"]

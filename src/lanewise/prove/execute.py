@@ -1,0 +1,135 @@
+"""Running the product on an emulated AMD GPU: what launches go to in the place of a driver."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lanewise import isa
+from lanewise.prove.compile import Compiled, compile_for
+from lanewise.prove.launches import Configuration, configuration, launches_go_to
+from lanewise.target import Target
+
+FIRST_ADDRESS = 0x7_8000_0000  # of an array: addresses need more than 32 bits, as on a GPU
+POISON = {
+    torch.bool: True,
+    torch.uint8: 0xA5,
+    torch.int8: 0x5A,
+    torch.int16: 0x5A5A,
+    torch.int32: 0x5EADBEEF,
+    torch.int64: 0x5EADBEEF_5EADBEEF,
+}
+
+
+@dataclass
+class Executed:
+    """What has run of one configuration: its machine code and which of its instructions were reached."""
+
+    compiled: Compiled
+    reached: np.ndarray
+    launches: int = 0
+
+
+@dataclass
+class Emulation:
+    """Takes launches: compiles them for a target and runs the machine code.
+
+    Attributes:
+        target: an AMD target.
+        attributes: with what Triton's JIT knows about arguments, or without.
+        order: of the waves.
+        seed: of the random order.
+        executed: what has run, by configuration.
+        current: what is being run, or was when it failed.
+    """
+
+    target: Target
+    attributes: bool = True
+    order: str = "lockstep"
+    seed: int = 0
+    executed: dict[Configuration, Executed] = field(default_factory=dict)
+    current: Configuration | None = None
+
+    def __call__(
+        self, kernel: Any, grid: tuple[int, int, int], arguments: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> None:
+        """Run one launch; the tensors change in place."""
+        config = configuration(kernel, arguments, options)
+        self.current = config = config if self.attributes else config.plain()
+        compiled = compile_for(config, self.target)
+        program = load(compiled)
+        kinds = dict(config.signature)
+        values = [value for name, value in arguments.items() if kinds[name] != "constexpr"]
+        places = {
+            i: _Placed(value, FIRST_ADDRESS + i * 2**34) for i, value in enumerate(values) if isinstance(value, Tensor)
+        }
+        given = [places[i].buffer if i in places else value for i, value in enumerate(values)]
+        run = program.run(
+            grid, given, waves=compiled.warps, order=self.order, seed=self.seed, shared=compiled.lds
+        )  # fmt: skip
+        for placed in places.values():
+            placed.write_back()
+        done = self.executed.setdefault(config, Executed(compiled, np.zeros(len(program.instructions), bool)))
+        done.reached |= np.asarray(run.coverage, bool)
+        done.launches += 1
+        self.current = None
+
+
+_programs: dict[tuple[str, str], isa.Program] = {}
+
+
+def load(compiled: Compiled) -> isa.Program:
+    """The decoded program; kept, because the same code runs in many cases and orders."""
+    key = (compiled.function, compiled.assembly)
+    if key not in _programs:
+        _programs[key] = isa.load(compiled.assembly, compiled.function)
+    return _programs[key]
+
+
+class _Placed:
+    """All the memory that a tensor is a view of, as the emulator's own copy."""
+
+    def __init__(self, tensor: Tensor, address: int) -> None:
+        memory = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
+        self.memory = memory.numpy()
+        self.before, self.copy = self.memory.copy(), self.memory.copy()
+        offset = tensor.storage_offset() * tensor.element_size()
+        self.buffer = isa.Buffer(self.copy, address=address, offset=offset)
+
+    def write_back(self) -> None:
+        """Into the tensor, what has changed. (Two tensors may be views of one memory.)"""
+        changed = self.copy != self.before
+        self.memory[changed] = self.copy[changed]
+
+
+@contextlib.contextmanager
+def emulated(emulation: Emulation) -> Iterator[None]:
+    """In the block the product's Triton kernels run on the emulation, on CPU tensors, and unwritten memory is NaN."""
+    with launches_go_to(emulation), poisoned():
+        yield
+
+
+@contextlib.contextmanager
+def poisoned() -> Iterator[None]:
+    """What torch allocates without a value holds NaN, or whole numbers that point nowhere."""
+    with contextlib.ExitStack() as stack:
+        for owner, name in ((torch, "empty"), (torch, "empty_like"), (Tensor, "new_empty")):
+            stack.enter_context(mock.patch.object(owner, name, _filled(getattr(owner, name))))
+        yield
+
+
+def _filled(allocate: Any) -> Any:
+    def allocate_and_fill(*args: Any, **kwargs: Any) -> Tensor:
+        out = allocate(*args, **kwargs)
+        if out.device.type == "meta" or isinstance(out, torch._subclasses.FakeTensor):
+            return out
+        return out.fill_(torch.nan) if out.is_floating_point() else out.fill_(POISON[out.dtype])
+
+    return allocate_and_fill

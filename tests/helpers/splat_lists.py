@@ -1,0 +1,124 @@
+"""Checks of how the Triton kernels' lists are made, which the interpreter and a GPU pass alike."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from guarded import PATTERNS, guarded_memory
+from splat_scenes import Scene, make_scene
+from torch import Tensor
+
+from lanewise.prove.splat_gate import Kernels, kernel_run, random_upstream
+from lanewise.splat import bin_gaussians
+from lanewise.splat.binning.reference import TileLists
+
+# Tile size, width and height: even and odd numbers of tiles, a single one, tiles that the picture does not fill.
+GRIDS = [(4, 4, 4), (4, 20, 12), (8, 23, 9), (8, 16, 32), (12, 30, 13), (16, 40, 17), (64, 70, 130)]
+
+
+def check_lists(kernels: Kernels, tile_size: int, width: int, height: int, N: int = 64) -> None:
+    """The lists are the reference's; a pair more where fp32 cannot tell."""
+    scene = make_scene(7, N=N, width=width, height=height, C=2, near=True)
+    _, _, meta = kernel_run(scene, random_upstream(scene))
+    tensors = [meta[k].detach() for k in ("means2d", "radii", "depths", "conics", "opacities")]
+    size: dict[str, Any] = {"tile_size": tile_size, "width": width, "height": height}
+    want = bin_gaussians(*tensors, **size, backend="reference")
+    got = bin_gaussians(*(x.to(kernels.device) for x in tensors), **size, backend=kernels.backend)
+    listed, wanted = _pairs(got), _pairs(want)
+    assert torch.isin(wanted, listed).all(), "a pair that shading may count is missing"
+    assert len(wanted) <= len(listed) <= 1.001 * len(wanted) + 1
+    assert torch.equal(listed[torch.isin(listed, wanted)], wanted), "the order differs"
+    assert got.tiles_per_gauss.sum() == len(listed)
+
+
+def _pairs(lists: TileLists) -> Tensor:
+    """tile * 2^32 + Gaussian, in the order of the lists."""
+    ids, offsets = lists.flatten_ids.cpu().long(), lists.isect_offsets.cpu().flatten().long()
+    counts = torch.diff(torch.cat([offsets, offsets.new_tensor([len(ids)])]))
+    return (torch.arange(len(offsets)).repeat_interleave(counts) << 32) + ids
+
+
+def check_capacity(kernels: Kernels, scene: Scene) -> None:
+    """Lists with room for all are the exact ones, bit for bit; those without say so, and touch nothing else."""
+    exact = _run(scene, kernels)
+    n = exact["flatten_ids"].numel()
+    roomy = _run(scene, kernels, (3 * n, 4 * n))
+    n_coarse = int(roomy["n_coarse"])
+    assert 0 < n_coarse < n
+    for pattern, capacity in zip(PATTERNS, ((n, n_coarse), (n + 1, n_coarse + 100)), strict=True):
+        with guarded_memory(pattern):
+            fits = _run(scene, kernels, capacity)
+        for run in (roomy, fits):
+            assert not run["overflow"]
+            assert (run["n_isects"], run["n_coarse"]) == (n, n_coarse)
+            assert torch.equal(run["flatten_ids"][:n], exact["flatten_ids"])
+            assert same(run, exact, ("isect_offsets", "colors out", "alphas out", *scene.tensors))
+    for capacity in ((n - 1, n_coarse), (n, n_coarse - 1), (1, 1)):
+        runs = []
+        for pattern in PATTERNS:
+            with guarded_memory(pattern):
+                runs.append(_run(scene, kernels, capacity))
+            assert runs[-1]["overflow"]
+            assert (runs[-1]["n_isects"], runs[-1]["n_coarse"]) == (n, n_coarse)
+            assert runs[-1]["isect_offsets"].max() <= capacity[0]
+        assert same(*runs, ("isect_offsets", "colors out", "alphas out", *scene.tensors)), "unwritten memory was used"
+
+
+def check_canary(kernels: Kernels, scene: Scene) -> None:
+    """Guarded memory notices kernels that take the lists for longer than they are."""
+    from lanewise.splat.binning import kernels as binning
+    from lanewise.splat.binning import launch
+
+    original = launch.launch
+    for kernel, capacity in ((binning.emit, (3, 3)), (binning.divide, (3, 100))):
+
+        def careless(launched: Any, grid: Any, *args: Any, kernel: Any = kernel, **kwargs: Any) -> None:
+            more = 50 if launched is kernel else 0  # `capacity` is their last argument
+            original(launched, grid, *args[:-1], args[-1] + more, **kwargs)
+
+        with (
+            mock.patch.object(launch, "launch", careless),
+            pytest.raises(AssertionError, match="behind an array"),
+            guarded_memory(PATTERNS[0]),
+        ):
+            _run(scene, kernels, capacity)
+
+
+@contextmanager
+def wide_lists() -> Iterator[None]:
+    """All lists have 64-bit bounds, however short they are."""
+    from lanewise.splat.binning import launch
+
+    with mock.patch.object(launch, "tile_lists", functools.partial(launch.tile_lists, wide=1)):
+        yield
+
+
+def check_wide(kernels: Kernels, scene: Scene) -> None:
+    """64-bit bounds change no bit of what is computed."""
+    short = _run(scene, kernels)
+    with wide_lists():
+        wide = _run(scene, kernels)
+    assert short["isect_offsets"].dtype == torch.int32
+    assert wide["isect_offsets"].dtype == torch.int64
+    assert same(short, wide, ("flatten_ids", "isect_offsets", "colors out", "alphas out", *scene.tensors))
+
+
+def _run(scene: Scene, kernels: Kernels, capacity: tuple[int, int] | None = None) -> dict[str, Tensor]:
+    """Outputs, gradients and meta by name."""
+    lists = {} if capacity is None else {"isect_capacity": capacity}
+    (colors, alphas), grads, meta = kernel_run(
+        replace(scene, options={**scene.options, **lists}), random_upstream(scene), kernels=kernels
+    )
+    return {**meta, "colors out": colors, "alphas out": alphas, **grads}
+
+
+def same(a: dict[str, Tensor], b: dict[str, Tensor], names: tuple[str, ...]) -> bool:
+    """Whether the tensors of these names hold the same values, NaN included."""
+    return all(torch.equal(a[k].nan_to_num(7.0), b[k].nan_to_num(7.0)) for k in names)

@@ -1,0 +1,120 @@
+"""What makes another variant of a compiled kernel, with a kernel that only counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from lanewise.errors import UnsupportedError
+from lanewise.splat import _launch
+from lanewise.splat._launch import check_rows, check_window, launch
+
+
+class Compiled:
+    """A variant: remembers what it ran with."""
+
+    def __init__(self) -> None:
+        self.runs: list[tuple] = []
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Any:
+        return lambda *args: self.runs.append((grid, args))
+
+
+class Kernel:
+    """Counts how often Triton's own dispatch is asked."""
+
+    def __init__(self) -> None:
+        self.arg_names = ["x", "y", "n", "A", "B"]
+        self.variants: list[Compiled] = []
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Any:
+        def compile_and_run(*args: Any, **kwargs: Any) -> Compiled:
+            self.variants.append(Compiled())
+            return self.variants[-1]
+
+        return compile_and_run
+
+
+@pytest.fixture
+def kernel(monkeypatch) -> Kernel:
+    monkeypatch.setattr(_launch, "_compiled", {})
+    monkeypatch.setattr(_launch, "_on_gpu", lambda args: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    return Kernel()
+
+
+def buffer(offset: int = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Four numbers, `offset` bytes behind an address that 16 divides."""
+    room = torch.zeros(128, dtype=torch.uint8)
+    offset += -room.data_ptr() % 16
+    return room[offset : offset + 4 * dtype.itemsize].view(dtype)
+
+
+SAME = ((buffer(), buffer(), 5), {"A": 1, "B": True})
+
+
+def run(kernel: Kernel, args: tuple, constexprs: dict, **options: Any) -> None:
+    launch(kernel, (3,), *args, options=options, **constexprs)
+
+
+def test_what_is_compiled_runs_without_the_dispatch(kernel):
+    run(kernel, *SAME)
+    other = (buffer(16), buffer(32), -7)  # other memory and other numbers, which the kernel does not specialize on
+    launch(kernel, (3, 4), *other, options={}, **SAME[1])
+    assert len(kernel.variants) == 1
+    ((grid, args),) = kernel.variants[0].runs
+    assert grid == (3, 4, 1)
+    assert args[:2] == other[:2]
+    assert args[2:] == (-7, 1, True)
+
+
+@pytest.mark.parametrize(
+    ("args", "constexprs"),
+    [
+        ((buffer(dtype=torch.int64), buffer(), 5), {"A": 1, "B": True}),
+        ((buffer(4), buffer(), 5), {"A": 1, "B": True}),
+        ((buffer(), None, 5), {"A": 1, "B": True}),
+        ((buffer(), buffer(), 2**31), {"A": 1, "B": True}),
+        ((buffer(), buffer(), -(2**31) - 1), {"A": 1, "B": True}),
+        ((buffer(), buffer(), 5.0), {"A": 1, "B": True}),
+        ((buffer(), buffer(), 5), {"A": 2, "B": True}),
+        ((buffer(), buffer(), 5), {"A": 1, "B": False}),
+    ],
+    ids=["dtype", "misaligned", "None", "huge", "huge and negative", "float", "constant", "flag"],
+)
+def test_what_differs_is_another_variant(kernel, args, constexprs):
+    run(kernel, *SAME)
+    run(kernel, args, constexprs)
+    run(kernel, args, constexprs)
+    run(kernel, *SAME)
+    assert [len(variant.runs) for variant in kernel.variants] == [1, 1]
+
+
+def test_other_options_devices_and_kernels_are_other_variants(kernel, monkeypatch):
+    run(kernel, *SAME)
+    run(kernel, *SAME, num_warps=2)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    run(kernel, *SAME)
+    assert len(kernel.variants) == 3
+    other = Kernel()
+    run(other, *SAME)
+    assert len(other.variants) == 1
+    assert all(variant.runs == [] for variant in kernel.variants)
+
+
+@pytest.mark.parametrize("constexprs", [{"B": True, "A": 1}, {"A": 1}])
+def test_constants_must_be_the_kernels_last_arguments_in_its_order(kernel, constexprs):
+    with pytest.raises(AssertionError):
+        run(kernel, SAME[0], constexprs)
+    assert kernel.variants == []
+
+
+def test_rows_that_31_bits_cannot_number_are_refused():
+    check_window(torch.empty(2**31 - 1, 9, device="meta"), torch.empty(2, 0), torch.empty(()))
+    with pytest.raises(UnsupportedError, match="2147483648 rows in one launch"):
+        check_window(torch.empty(2**31, 9, device="meta"))
+    check_rows(2**31 - 1)
+    with pytest.raises(UnsupportedError, match=r"2147483648 rows in one launch.*fewer of them"):
+        check_rows(2**31, fix="fewer of them")
