@@ -49,6 +49,12 @@ class Rule(NamedTuple):
     edits: tuple[Edit, ...]
     harmless: str
 
+    def changes(self, instruction: str, arch: str) -> list[str]:
+        """All ways in which the rule changes an instruction."""
+        found = (edit.apply(instruction, arch) for edit in self.edits)
+        changed = (NOTHING if text.strip() == "s_waitcnt" else text for text in found if text)
+        return list(dict.fromkeys(changed))
+
 
 def _add(number: int) -> Callable[[re.Match[str]], str]:
     """Adds to the integer that the second group holds; the first is what stands before it."""
@@ -242,14 +248,9 @@ def mutants(text: str, kernel: str | None = None, rules: Iterable[Rule] = RULES)
     """
     program = load(text, kernel)
     for instruction in program.instructions:
-        seen = set()
         for rule in rules:
-            for edit in rule.edits:
-                after = edit.apply(instruction.text, program.arch)
-                if after and after not in seen:
-                    seen.add(after)
-                    bare = re.fullmatch(r"s_waitcnt\s*", after)
-                    yield Mutant(rule, instruction.line, instruction.text, NOTHING if bare else after)
+            for after in rule.changes(instruction.text, program.arch):
+                yield Mutant(rule, instruction.line, instruction.text, after)
 
 
 def sample(candidates: Iterable[Mutant], each: int, seed: int = 0) -> list[Mutant]:
@@ -286,7 +287,7 @@ class Examination:
 
     Args:
         text: the assembly.
-        execute: runs a program on fresh copies of its inputs, `execute(program, order, limit)`, in at most `limit` steps.
+        execute: `execute(program, order, limit)` runs a program on fresh copies of its inputs, `limit` steps at most.
         kernel: the kernel's name, where the text holds several.
         orders: the wave orders, tried until one shows the mutant.
 
@@ -298,6 +299,7 @@ class Examination:
         self.text, self.execute, self.kernel = text, execute, kernel
         program = load(text, kernel)
         self.right = {order: execute(program, order, 50_000_000) for order in orders}
+        self.arch = program.arch
         failed = [order for order, executed in self.right.items() if not executed.passed]
         if failed:
             raise ValueError(f"{program.name} is wrong before it is mutated, in the orders {failed}")
