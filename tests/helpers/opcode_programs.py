@@ -115,7 +115,12 @@ def assembled(dialect: Dialect, body: list[str]) -> Program:
         "v_lshlrev_b32_e32 v1, 2, v1",
         *dialect.wait,
     ]
-    for key, count in (("next_free_vgpr", 64), ("next_free_sgpr", 48), ("accum_offset", 64)):
+    for key, count in (
+        ("next_free_vgpr", 64),
+        ("next_free_sgpr", 48),
+        ("accum_offset", 64),
+        ("group_segment_fixed_size", 512),
+    ):
         tail = re.sub(rf"(\.amdhsa_{key}) \S+", rf"\1 {count}", tail)
     tail = re.sub(r"(\.vgpr_count:\s+)\d+", r"\g<1>64", re.sub(r"(\.sgpr_count:\s+)\d+", r"\g<1>48", tail))
     lines = "\n".join(f"\t{line}" for line in [*begin, *body])
@@ -199,4 +204,34 @@ def wave_program(text: str, dialect: Dialect) -> Program:
     ]
     body += [text, *dialect.wait, f"s_mov_{suffix} {exec_}, -1", "v_mov_b32_e32 v9, s40"]
     body += [f"{dialect.memory('global_store')} v1, v{v}, s[28:29] offset:{i * row}" for i, v in enumerate((4, 8, 9))]
+    return assembled(dialect, body)
+
+
+def memory_texts(name: str, definition: str, dialect: Dialect) -> list[str]:
+    """An atomic that returns what was there: data in v4 to v7, the result in v8 and v9, a cell of 8 bytes a lane at v11."""
+    low = name.lower()
+    wide = bool(re.search(r"MEM\[\w+\]\.\w64", definition))
+    words = (4 if wide else 2) if "DATA[" in definition else 2 if wide else 1
+    data, result = register("v", 4, 32 * words), register("v", 8, 64 if wide else 32)
+    if low.startswith("ds_"):
+        second = f", {register('v', 6, 64 if wide else 32)}" if "DATA2" in definition else ""
+        return [f"{low} {result}, v11, {data}{second}"]
+    address = f"s[28:29] offset:{8 * dialect.wave}"
+    returns = {"gfx12": "th:TH_ATOMIC_RETURN", "gfx95": "sc0"}.get(dialect.arch[:5], "glc")
+    return [f"{low} {result}, v11, {data}, {address} {returns}"]
+
+
+def memory_program(text: str, dialect: Dialect) -> Program:
+    """Inputs: rows of v2 to v7; v2 and v3 are in memory before. Outputs: rows of v8, v9, and memory afterwards (two)."""
+    row, shared = 4 * dialect.wave, text.startswith("ds_")
+    body = [f"{dialect.memory('global_load')} v{2 + i}, v1, s[24:25] offset:{i * row}" for i in range(6)]
+    body += ["v_lshlrev_b32_e32 v11, 1, v1", "v_mov_b32_e32 v8, 0", "v_mov_b32_e32 v9, 0", *dialect.wait]
+    if shared:
+        put, get = ("ds_store_b64", "ds_load_b64") if dialect.new else ("ds_write_b64", "ds_read_b64")
+        body += [f"{put} v11, v[2:3]", *dialect.wait, text, *dialect.wait, f"{get} v[2:3], v11", *dialect.wait]
+        body += [f"{dialect.memory('global_store', 2)} v11, v[2:3], s[28:29] offset:{2 * row}"]
+    else:
+        body += [f"{dialect.memory('global_store', 2)} v11, v[2:3], s[28:29] offset:{2 * row}", *dialect.wait]
+        body += [text, *dialect.wait]
+    body += [f"{dialect.memory('global_store')} v1, v{8 + i}, s[28:29] offset:{i * row}" for i in range(2)]
     return assembled(dialect, body)
