@@ -125,16 +125,24 @@ def _scenes() -> Iterator[Case]:
         height=8,
         alphas=False,
     )
+    # As in training: cameras are fixed, the loss looks at colours alone, and the degree rises.
+    training = {
+        "background": True,
+        "alphas": False,
+        "fixed": ("viewmats", "Ks", "backgrounds"),
+        "width": 16,
+        "height": 9,
+    }
+    for degree in range(4):
+        name = f"64 Gaussians, degree {degree}, as in training"
+        yield scene(name, HARMONICS, quick=degree == 3, N=64, sh_degree=degree, **training)
+        name = f"33 Gaussians, 2 cameras, degree {degree}, as in training"
+        yield scene(name, HARMONICS, N=33, C=2, sh_degree=degree, **training)
     yield scene(
-        "64 Gaussians, 3rd degree, background, as in training",
-        HARMONICS,
-        N=64,
-        width=16,
-        height=9,
-        sh_degree=3,
-        background=True,
-        alphas=False,
+        "64 Gaussians, absolute gradients, as in training", HARMONICS, N=64, sh_degree=1, absgrad=True, **training
     )
+    mode = {"rasterize_mode": "antialiased"}
+    yield scene("64 Gaussians, antialiased, as in training", HARMONICS, N=64, sh_degree=1, **mode, **training)
     yield scene("129 Gaussians, 8 x 9, first degree", HARMONICS, N=129, width=8, height=9, sh_degree=1)
 
 
@@ -247,6 +255,8 @@ def _training() -> Iterator[Case]:
     """Loss: windows of 11, strips of 32 rows and 128 columns. Adam: blocks of 1024. Statistics: blocks of 256."""
     for name, inputs, weight, quick in (
         ("2 pictures, 12 x 13 x 3, masked", pictures((2, 12, 13, 3), masked=True), 0.2, True),
+        ("one picture, 13 x 12 x 3", pictures((1, 13, 12, 3)), 0.2, False),
+        ("one picture, 13 x 12 x 3, differences alone", pictures((1, 13, 12, 3)), 0.0, False),
         ("smooth, two strips of rows", pictures((1, 43, 11, 1), smooth=True), 0.2, False),
         ("two strips of columns, similarity alone", pictures((1, 11, 129, 1)), 1.0, False),
         ("four channels, masked, similarity alone", pictures((1, 11, 11, 4), smooth=True, masked=True), 1.0, False),
@@ -260,10 +270,14 @@ def _training() -> Iterator[Case]:
     for N in (1, 31, 32, 33, 63, 64, 65, 1023, 1024, 1025):
         state = AdamState((N,), steps=1)
         yield Case(f"{N} parameters", ("adam.step",), functools.partial(gate_adam, state, HERE), N == 1025)
-    state = AdamState((65, 5, 3), selective=True, skip=0, steps=2)
-    yield Case("65 rows, selective, guarded", ("adam.step",), functools.partial(gate_adam, state, HERE), True)
-    for N, cameras in ((1, 1), (31, 3), (32, 1), (33, 2), (63, 1), (64, 2), (65, 1), (255, 1), (256, 1), (257, 3)):
-        options: dict[str, Any] = {"strided": N == 33, "widest": N != 64, "skip": 0 if N == 65 else None}
+    for shape in ((3,), (4,), (), (1, 3), (3, 3), (8, 3), (15, 3)):  # of Gaussians' tensors
+        for N, selective in ((65, True), (97, False)):
+            state = AdamState((N, *shape), selective=selective, skip=0, steps=2)
+            name = f"{[N, *shape]} parameters, {'selective, ' * selective}guarded"
+            yield Case(name, ("adam.step",), functools.partial(gate_adam, state, HERE), shape == (15, 3) and selective)
+    for N, cameras in ((1, 1), (31, 3), (32, 1), (33, 2), (63, 1), (64, 2), (65, 1), (255, 2), (256, 1), (257, 3)):
+        options: dict[str, Any] = {"strided": N == 33, "widest": N not in (63, 64, 256, 257), "slices": N > 255}
+        options["skip"] = 0 if N in (31, 64, 65, 256, 257) else None
         run = functools.partial(gate_statistics, HERE, cameras, N, **options)
         yield Case(f"{N} Gaussians, {cameras} cameras", ("statistics.observe",), run, N in (65, 257))
 

@@ -101,7 +101,7 @@ class _Placed:
         self.memory = memory.numpy()
         self.before, self.copy = self.memory.copy(), self.memory.copy()
         offset = tensor.storage_offset() * tensor.element_size()
-        self.buffer = isa.Buffer(self.copy, address=address, offset=offset)
+        self.buffer = isa.Buffer(self.copy, address=address, start=offset)
 
     def write_back(self) -> None:
         """Into the tensor, what has changed. (Two tensors may be views of one memory.)"""

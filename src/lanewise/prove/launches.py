@@ -10,9 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from lanewise.splat import _backend
 
 # Where kernels live; all modules named kernels*.py below are looked through.
@@ -51,6 +48,9 @@ class Configuration:
         parts += [f"no {k}" for k, v in self.constants if v is None]
         parts += [f"{k}:{t}" for k, t in self.signature if t in ("*i64", "i64", "*fp64", "*i16")]
         parts += [f"{k}={int(v) if isinstance(v, bool) else v}" for k, v in self.options]
+        known = {place for place, pairs in self.attributes if ("tt.divisibility", 16) in pairs}
+        unaligned = [k for place, (k, t) in enumerate(self.signature) if t.startswith("*") and place not in known]
+        parts += [f"unaligned {k}" for k in unaligned if self.attributes]
         parts.append("attributes" if self.attributes else "plain")
         return " ".join(parts)
 
@@ -134,6 +134,7 @@ def kernels() -> list[str]:
     return sorted(name for name in found if name.partition(":")[2] not in called)
 
 
-def storage_of(tensor: Tensor) -> Tensor:
-    """All bytes of the memory that a tensor is a view of, as uint8."""
-    return torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
+def short(kernel: str) -> str:
+    """ "sh.harmonics" of "lanewise.splat.sh.kernels:harmonics"."""
+    module, function = kernel.split(":")
+    return f"{module.split('.')[-2]}.{function}"

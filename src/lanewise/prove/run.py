@@ -15,7 +15,7 @@ import torch
 from lanewise.errors import InputError
 from lanewise.prove.cases import Case, cases
 from lanewise.prove.compile import Compiled, CompileError, compile_for, instructions, triton_version
-from lanewise.prove.launches import Configuration, kernels
+from lanewise.prove.launches import Configuration, kernels, short
 from lanewise.prove.reassemble import reassembled
 from lanewise.target import TARGETS, Target, compiles, find
 
@@ -186,12 +186,6 @@ def chosen_cases(pattern: str, quick: bool) -> tuple[Case, ...]:
     if not wanted:
         raise InputError("--kernel", got=repr(pattern), expected=f"a pattern for one of {', '.join(names)}")
     return tuple(case for case in cases() if wanted & set(case.kernels) and (case.quick or not quick))
-
-
-def short(kernel: str) -> str:
-    """ "sh.harmonics" of "lanewise.splat.sh.kernels:harmonics"."""
-    module, function = kernel.split(":")
-    return f"{module.split('.')[-2]}.{function}"
 
 
 def prove(plan: Plan, progress: Callable[[int, int], None] = lambda done, total: None) -> list[Row]:

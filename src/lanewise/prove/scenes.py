@@ -11,21 +11,27 @@ from torch import Tensor
 
 @dataclass
 class Scene:
-    """What `rasterization` takes, tensors by name and the other arguments; whether a gradient flows into alphas."""
+    """What `rasterization` takes: tensors by name and the other arguments.
+
+    Attributes:
+        alphas: whether a gradient flows into alphas.
+        fixed: names of tensors that ask for no gradient.
+    """
 
     tensors: dict[str, Tensor]
     options: dict[str, Any] = field(default_factory=dict)
     width: int = 24
     height: int = 17
     alphas: bool = True
+    fixed: tuple[str, ...] = ()
 
     def to(self, dtype: torch.dtype) -> Scene:
         """The same in another precision."""
         return replace(self, tensors={k: v.detach().to(dtype) for k, v in self.tensors.items()})
 
     def leaves(self) -> dict[str, Tensor]:
-        """The same tensors as leaves that ask for gradients."""
-        return {k: v.detach().clone().requires_grad_() for k, v in self.tensors.items()}
+        """The same tensors as leaves that ask for gradients, but for the fixed ones."""
+        return {k: v.detach().clone().requires_grad_(k not in self.fixed) for k, v in self.tensors.items()}
 
 
 def make_scene(
@@ -42,6 +48,7 @@ def make_scene(
     near: bool = False,
     background: bool = False,
     alphas: bool = True,
+    fixed: tuple[str, ...] = (),
     **options: Any,
 ) -> Scene:
     """A cloud of Gaussians in front of C rotated cameras with off-centre principal points.
@@ -82,7 +89,7 @@ def make_scene(
     }
     if background:
         tensors["backgrounds"] = normal(C, channels if sh_degree is None else 3)
-    return Scene(tensors, {"sh_degree": sh_degree, **options}, width, height, alphas)
+    return Scene(tensors, {"sh_degree": sh_degree, **options}, width, height, alphas, fixed)
 
 
 def _skew(v: Tensor) -> Tensor:

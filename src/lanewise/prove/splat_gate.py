@@ -39,7 +39,7 @@ def kernel_run(
     scene: Scene, upstream: tuple[Tensor, Tensor | None], fault: tuple[str, Fault] | None = None, kernels: Kernels = CPU
 ):
     """Outputs, gradients by name and meta of `rasterization`, on the CPU again; a fault may sit on one gradient."""
-    leaves = {k: v.detach().to(kernels.device).requires_grad_() for k, v in scene.tensors.items()}
+    leaves = {k: v.detach().to(kernels.device).requires_grad_(k not in scene.fixed) for k, v in scene.tensors.items()}
     inputs = {k: planted(v, fault[1]) if fault and fault[0] == k else v for k, v in leaves.items()}
     colors, alphas, meta = rasterization(
         **inputs,
@@ -114,16 +114,17 @@ def replayed_run(scene: Scene, upstream: tuple[Tensor, Tensor | None], meta: dic
 def _gradients(
     outputs: Sequence[Tensor], leaves: dict[str, Tensor], upstream: Sequence[Tensor | None], again: bool = False
 ) -> dict[str, Tensor]:
+    wanted = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
     reached = [(out, v.to(out)) for out, v in zip(outputs, upstream, strict=True) if v is not None]
     grads = torch.autograd.grad(
         [out for out, _ in reached],
-        list(leaves.values()),
+        list(wanted.values()),
         [v for _, v in reached],
         allow_unused=True,
         materialize_grads=True,
         retain_graph=again,
     )
-    return dict(zip(leaves, grads, strict=True))
+    return dict(zip(wanted, grads, strict=True))
 
 
 def random_upstream(scene: Scene, seed: int = 1) -> tuple[Tensor, Tensor | None]:

@@ -15,7 +15,7 @@ from lanewise.errors import InputError, MissingDependencyError
 Backend = Literal["auto", "reference", "cpu", "triton"]
 BACKENDS = ("auto", "reference", "cpu", "triton")
 
-emulated = False  # while `lanewise.prove` runs the kernels' machine code, on CPU tensors
+emulated = False  # while `lanewise.prove` takes CPU tensors for those of a GPU, which it emulates
 
 
 def resolve_backend(backend: str, tensor: Tensor) -> Literal["reference", "cpu", "triton"]:
@@ -31,7 +31,9 @@ def resolve_backend(backend: str, tensor: Tensor) -> Literal["reference", "cpu",
     if backend == "auto":
         if not single:
             return "reference"
-        return "cpu" if device == "cpu" else "triton" if device == "cuda" and has_triton() else "reference"
+        if device == "cpu" and not emulated:
+            return "cpu"
+        return "triton" if (device == "cuda" or emulated) and has_triton() else "reference"
     if backend == "reference":
         return "reference"
     got = f"{backend!r} with {tensor.dtype} on {tensor.device}"

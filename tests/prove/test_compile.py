@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from lanewise.prove.cases import cases
+from lanewise.prove.compile import Compiled, CompileError, amd_numbers, compile_for, instructions, triton_version
+from lanewise.prove.configurations import recorded
+from lanewise.prove.launches import Configuration
+from lanewise.prove.reassemble import assemble, reassembled
+from lanewise.target import TARGETS, Target, compiles, find, float_atomics
+
+pytest.importorskip("triton")
+
+ASSEMBLY = """
+	.amdgcn_target "amdgcn-amd-amdhsa--gfx942"
+kernel:                                 ; @kernel
+; %bb.0:
+	s_load_dword s0, s[2:3], 0x0            // comment
+.LBB0_1:
+	global_atomic_cmpswap v1, v[2:3], v[4:5], off sc0
+	s_endpgm
+	.section	.rodata
+amdhsa.kernels:
+  - .agpr_count:     4
+    .sgpr_count:     30
+    .sgpr_spill_count: 1
+    .vgpr_count:     20
+    .vgpr_spill_count: 2
+"""
+
+
+def test_numbers_of_an_assembly():
+    assert instructions(ASSEMBLY) == [
+        "s_load_dword s0, s[2:3], 0x0",
+        "global_atomic_cmpswap v1, v[2:3], v[4:5], off sc0",
+        "s_endpgm",
+    ]
+    want = {"vgprs": 16, "agprs": 4, "sgprs": 30, "spills": 3, "instructions": 3, "cas_loops": 1}
+    assert amd_numbers(ASSEMBLY) == want
+
+
+@pytest.fixture(scope="module")
+def by_kernel() -> dict[str, Configuration]:
+    chosen = [case for case in cases() if case.quick]
+    return {config.name: config for found in recorded(chosen).values() for config in sorted(found, key=repr)}
+
+
+def compiled(config: Configuration, target: Target) -> Compiled:
+    if compiles(target.name, triton_version()) is False:
+        pytest.skip(f"Triton {triton_version()} does not compile for {target.name}")
+    return compile_for(config, target)
+
+
+@pytest.mark.parametrize("target", [t for t in TARGETS if t.path == "triton"], ids=lambda t: t.name)
+def test_a_kernel_for_every_target(target: Target, by_kernel: dict[str, Configuration]):
+    code = compiled(by_kernel["adam.step"], target)
+    assert code.function == "step"
+    assert code.warps == 4
+    assert 0 < code.vgprs <= 255
+    assert 100 < code.instructions < 2000
+    assert code.spills == code.cas_loops == 0
+
+
+@pytest.mark.parametrize("name", ["gfx90a", "gfx942", "gfx1100", "gfx1201", "sm_90"])
+def test_swap_loops_are_counted_where_the_table_expects_them(name: str, by_kernel: dict[str, Configuration]):
+    scattered = [c for c in by_kernel.values() if c.name == "rasterize.composite_backward"]
+    for config in scattered:
+        constants = dict(config.constants)
+        constants["ORDERED"] = False
+        atomic = dataclasses.replace(config, constants=tuple(constants.items()))
+        loops = compiled(atomic, find(name)).cas_loops
+        assert (loops == 0) is float_atomics(name, triton_version())
+
+
+def test_what_the_jit_knows_changes_the_memory_instructions(by_kernel: dict[str, Configuration]):
+    config = by_kernel["adam.step"]
+    assert config.attributes
+    known, plain = (compiled(c, find("gfx942")).assembly for c in (config, config.plain()))
+    assert "buffer_load" in known
+    assert "global_load" in plain
+    assert "buffer_load" not in plain
+
+
+def test_the_text_is_the_binary_and_a_changed_one_is_not(by_kernel: dict[str, Configuration]):
+    code = compiled(by_kernel["sh.harmonics"], find("gfx1100"))
+    assert reassembled(code)
+    for old, new in (("v_add_f32", "v_sub_f32"), ("v_mul_f32", "v_add_f32")):
+        assert old in code.assembly
+        changed = code.assembly.replace(old, new, 1)
+        assert assemble(code, changed) != code.binary
+        assert not reassembled(code, changed)
+
+
+def test_what_triton_refuses_names_kernel_and_target(by_kernel: dict[str, Configuration]):
+    config = by_kernel["adam.step"]
+    broken = dataclasses.replace(config, constants=(*config.constants[:-1], ("BLOCK", 1000)))  # no power of two
+    with pytest.raises(CompileError, match=r"adam\.step for gfx942: "):
+        compile_for(broken, find("gfx942"))
