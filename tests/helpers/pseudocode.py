@@ -207,8 +207,9 @@ def operate(op: str, a: Any, b: Any) -> Value:
         return as_value(a != 0 and abs(a) < (2.0**-126 if b is DENORMAL_F32 else 2.0**-1022))
     if isinstance(a, Fraction) or isinstance(b, Fraction):
         exact, other = (a, b) if isinstance(a, Fraction) else (b, a)
-        if op == "*" and math.isfinite(number(other)) and number(other):
-            return exact * Fraction(number(other))
+        x = number(other)
+        if op == "*" and exact:
+            return exact * Fraction(x) if math.isfinite(x) and x else x * math.copysign(1.0, float(exact > 0) - 0.5)
     if not (isinstance(a, Int) and isinstance(b, Int)):
         x, y = number(a), number(b)
         if op in COMPARE:

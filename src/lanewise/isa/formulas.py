@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from lanewise.isa.errors import UnsupportedInstruction
 from lanewise.isa.fused import fma, fma64
 from lanewise.isa.state import U64, D, F, I, I64, U
 
@@ -28,6 +27,29 @@ def modified_bits(a: Array, negative: bool, absolute: bool) -> Array:
     """Float source modifiers on the bits."""
     a = a & U(0x7FFFFFFF) if absolute else a
     return a ^ U(0x80000000) if negative else a
+
+
+def largest(a: Array, b: Array) -> Array:
+    """v_max: a number before NaN, 0 before -0."""
+    zeros = (a == 0) & (b == 0)
+    return np.where(zeros, a + b, np.fmax(a, b)) if zeros.any() else np.fmax(a, b)
+
+
+def least(a: Array, b: Array) -> Array:
+    """v_min: a number before NaN, -0 before 0."""
+    zeros = (a == 0) & (b == 0)
+    return np.where(zeros, -(-a - b), np.fmin(a, b)) if zeros.any() else np.fmin(a, b)
+
+
+def fraction(a: Array) -> Array:
+    """v_fract_f32: less than 1; NaN where there is none."""
+    return np.minimum(a - np.floor(a), F(0.99999994))
+
+
+def median(a: Array, b: Array, c: Array) -> Array:
+    """v_med3_f32: of three numbers; where one is NaN the least of the others."""
+    none = np.isnan(a) | np.isnan(b) | np.isnan(c)
+    return np.where(none, least(least(a, b), c), largest(least(a, b), least(largest(a, b), c)))
 
 
 # ---- whole numbers
@@ -70,14 +92,15 @@ def count_leading(a: Array) -> Array:
 
 
 def permute_bytes(a: Array, b: Array, select: Array) -> Array:
-    """v_perm_b32: selectors 0..3 take bytes of b, 4..7 of a, 12 gives 0 and from 13 255."""
+    """v_perm_b32: selectors 0..3 take bytes of b, 4..7 of a, 8..11 the signs of their odd bytes, 12 is 0, from 13 255."""
     both, result = (a.astype(U64) << U64(32)) | b, U(0)
     for k in range(4):
         s = select >> U(8 * k) & U(255)
-        if ((s >= 8) & (s < 12)).any():
-            raise UnsupportedInstruction("v_perm_b32 with a sign selector")
-        byte = (both >> (s & U(7)).astype(U64) * U64(8) & U64(255)).astype(U)
-        result = result | np.where(s < 8, byte, np.where(s == 12, U(0), U(255))) << U(8 * k)
+        sign = (s >= 8) & (s < 12)
+        place = np.where(sign, U(2) * s - U(15), s & U(7))
+        byte = (both >> place.astype(U64) * U64(8) & U64(255)).astype(U)
+        byte = np.where(sign, (byte >> U(7)) * U(255), byte)
+        result = result | np.where(s < 12, byte, np.where(s == 12, U(0), U(255))) << U(8 * k)
     return result
 
 
