@@ -1,13 +1,155 @@
-"""Wait counts."""
+"""Is every register that a load fills waited for before it is used?
+
+Memory instructions finish later, and the program waits by counters: `s_waitcnt vmcnt(n)` goes on when at most n
+vector memory instructions are under way. The emulator finishes them at once, so a missing wait would not show in
+values. It is found here instead, on the program's control flow and before it runs: for every point, the registers that
+may still be under way, and after each at least how many instructions of its counter were issued (on the path that
+issued the fewest). A wait for n finishes those with at least n behind them; scalar loads come back in any order, so
+that only a wait for 0 finishes them, and with one under way no other wait on their counter finishes anything.
+
+At a barrier, stores to LDS must have been waited for. Stores to global memory are not followed, nor are the hazards
+that `s_nop` and `s_delay_alu` are for.
+"""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
+from lanewise.isa.errors import WaitError
+from lanewise.isa.parse import Instruction, Operand
+
 if TYPE_CHECKING:
-    from lanewise.isa.program import Program
+    from lanewise.isa.program import Block, Program
+
+Key = tuple[str, str, int]  # counter, kind of register ("v", "a", "s", "lds", "smem"), its number
+State = dict[Key, int]  # how many of the counter were issued since, at least
+MOST = 64
+NAMES = {"vmcnt": "load", "lgkmcnt": "lds", "vscnt": "store", "loadcnt": "load", "dscnt": "lds", "kmcnt": "scalar",
+         "storecnt": "store"}  # fmt: skip
 
 
 def check(program: Program) -> None:
-    """Placeholder until the analysis is in."""
-    del program
+    """Raises WaitError where a register is used before the wait that its load needs."""
+    generation = program.layout.generation
+    entry: dict[int, State] = {0: {}}
+    todo = [0]
+    while todo:
+        first = todo.pop()
+        block, state = program.blocks[first], dict(entry[first])
+        for ins in program.instructions[first : first + block.length]:
+            _step(state, ins, generation)
+        for after in _successors(block):
+            if after not in program.blocks:
+                continue
+            if after not in entry:
+                entry[after] = dict(state)
+                todo.append(after)
+            elif _merge(entry[after], state):
+                todo.append(after)
+
+
+def _successors(block: Block) -> list[int]:
+    after = [] if block.ending == "end" or (block.ending == "branch" and not block.condition) else [block.first + block.length]
+    return [*after, block.target] if block.ending == "branch" else after
+
+
+def _merge(into: State, state: State) -> bool:
+    changed = False
+    for key, later in state.items():
+        if key not in into or later < into[key]:
+            into[key], changed = later, True
+    return changed
+
+
+def _step(state: State, ins: Instruction, generation: int) -> None:
+    """What one instruction waits for, uses and starts."""
+    limits = waited(ins)
+    if limits is not None:
+        for counter, n in limits.items():
+            _finish(state, counter, n, generation)
+        return
+    if not state and not re.match(r"global_|buffer_|scratch_|ds_|s_load", ins.opcode):
+        return
+    counter, filled = issued(ins, generation)
+    if ins.opcode in ("s_barrier", "s_barrier_signal") and any(kind == "lds" for _, kind, _ in state):
+        raise WaitError(f"line {ins.line}: {ins.text}: a barrier with stores to LDS under way")
+    _require(state, ins, counter, filled)
+    if not counter:
+        return
+    for key in state:
+        if key[0] == counter:
+            state[key] = min(state[key] + 1, MOST)
+    for o in filled:
+        for k in range(o.count):
+            state[(counter, o.kind, o.index + k)] = 0
+    if ins.opcode.startswith("s_load"):
+        state[(counter, "smem", 0)] = 0
+    elif re.match(r"ds_(write|store|add|max|min|or|and)", ins.opcode):
+        state[(counter, "lds", 0)] = 0
+
+
+def waited(ins: Instruction) -> dict[str, int] | None:
+    """Counters and limits of a wait instruction; None for another instruction."""
+    name, rest = ins.opcode, ins.modifiers.get("rest", "")
+    if name == "s_waitcnt":
+        found = {NAMES[c]: int(n, 0) for c, n in re.findall(r"(vmcnt|lgkmcnt)\((\w+)\)", rest)}
+        return dict.fromkeys(("load", "lds"), 0) if rest.strip() in ("0", "0x0") else found
+    if m := re.fullmatch(r"s_waitcnt_(vscnt|vmcnt|lgkmcnt)", name):
+        return {NAMES[m[1]]: int(rest.split(",")[1], 0)}
+    if m := re.fullmatch(r"s_wait_(loadcnt|storecnt)_dscnt", name):
+        both = int(rest, 0)
+        return {NAMES[m[1]]: both >> 8, "lds": both & 63}
+    if m := re.fullmatch(r"s_wait_(loadcnt|storecnt|dscnt|kmcnt)", name):
+        return {NAMES[m[1]]: int(rest, 0)}
+    if name == "s_wait_idle":
+        return dict.fromkeys(("load", "lds", "scalar", "store"), 0)
+    return {} if re.match(r"s_wait", name) else None
+
+
+def _finish(state: State, counter: str, n: int, generation: int) -> None:
+    if counter == "lds" and generation < 12:
+        # LDS and scalar memory share lgkmcnt.
+        unordered = ("lds", "smem", 0) in state
+    else:
+        unordered = counter == "scalar"
+    for key in [k for k, later in state.items() if k[0] == counter and (n == 0 or (not unordered and later >= n))]:
+        del state[key]
+
+
+def issued(ins: Instruction, generation: int) -> tuple[str, list[Operand]]:
+    """The counter of a memory instruction and the registers that it fills later; "" for another one."""
+    name, o = ins.opcode, ins.operands
+    if name.startswith("s_load_"):
+        return ("scalar" if generation >= 12 else "lds"), [o[0]]
+    if name.startswith("ds_"):
+        loads = re.match(r"ds_(read|load|bpermute|permute|swizzle)", name) or "_rtn" in name
+        return "lds", [o[0]] if loads else []
+    m = re.match(r"(global|buffer|scratch)_(load|store|atomic)", name)
+    if not m:
+        return "", []
+    policy = ins.modifiers
+    returns = "glc" in policy or "sc0" in policy or policy.get("th") == "TH_ATOMIC_RETURN"
+    if m[2] == "load":
+        return "load", [o[0]]
+    if m[2] == "atomic" and returns:
+        return "load", [o[0]]
+    return ("load" if generation < 10 else "store"), []
+
+
+def _require(state: State, ins: Instruction, counter: str, filled: list[Operand]) -> None:
+    """No register that the instruction touches is under way. A load may follow another one of the same registers:
+    loads of one counter come back in order, but for scalar ones."""
+    if not state:
+        return
+    operands = ins.operands + (ins.second.operands if ins.second else [])
+    for o in operands:
+        if o.kind not in "vas":
+            continue
+        for k in range(o.count):
+            for other in ("load", "lds", "scalar"):
+                if (other, o.kind, o.index + k) not in state:
+                    continue
+                if o in filled and other == counter and not ins.opcode.startswith("s_load"):
+                    continue
+                raise WaitError(f"line {ins.line}: {ins.text}: {o.kind}{o.index + k} is used before the wait for its load")
