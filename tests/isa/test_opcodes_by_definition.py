@@ -114,6 +114,7 @@ def vector_disagreements(name: str, arch: str, rng: np.random.Generator) -> list
     text, program = made
     inputs = words(rng, (9, dialect.wave))
     inputs[:, ::4] = rng.choice(SPECIAL, inputs[:, ::4].shape)  # also against one another
+    inputs[2:4, 2::8], inputs[4:6, 6::8] = inputs[:2, 2::8], inputs[:2, 6::8]  # now and then equal
     inputs[8] &= 1
     out = run(program, inputs, 4)
     vcc = sum(int(bit) << lane for lane, bit in enumerate(inputs[8]))
@@ -234,7 +235,9 @@ def memory_disagreements(name: str, arch: str, rng: np.random.Generator) -> list
         cell = [int(x) for x in inputs[:, lane]]
         registers = {"MEM": cell[0] | cell[1] << 32, "RETURN_DATA": 0, "DATA2": cell[4] | cell[5] << 32}
         registers["DATA"] = sum(word << 32 * i for i, word in enumerate(cell[2:]))
-        registers |= dict.fromkeys(re.findall(r"\w+", "ADDR SADDR OFFSET OFFSET0 OFFSET1 v_addr s_saddr vgpr_a offset"), 0)
+        registers |= dict.fromkeys(
+            re.findall(r"\w+", "ADDR SADDR OFFSET OFFSET0 OFFSET1 v_addr s_saddr vgpr_a offset"), 0
+        )
         before = registers["MEM"]
         Machine(table, registers).run(name)
         got = int(out[0, lane]) | int(out[1, lane]) << 32, int(after[lane, 0]) | int(after[lane, 1]) << 32
@@ -292,3 +295,18 @@ def test_instructions_do_what_their_definition_says(arch: str, kind: str, least:
         faults += found[:2] if found else []
     assert not faults, "\n".join(faults)
     assert tested >= least
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "wrong"),
+    [
+        ("vector", "V_XOR_B32", "D0.u32 = S0.u32 | S1.u32"),
+        ("vector", "V_CMP_LT_F32", "D0.u64[laneId] = S0.f32 <= S1.f32"),
+        ("scalar", "S_ADD_U32", "D0.u32 = S0.u32 + S1.u32"),  # no carry
+        ("wave", "DS_BPERMUTE_B32", "VGPR[0][VDST] = 0U"),
+        ("memory", "GLOBAL_ATOMIC_ADD_U32", "RETURN_DATA.u32 = MEM[ADDR].u32"),
+    ],
+)
+def test_another_definition_is_noticed(kind: str, name: str, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(definitions("rdna3"), name, wrong)
+    assert COMPARE[kind](name, "gfx1100", np.random.default_rng(0))
