@@ -171,7 +171,7 @@ def div_scale(s0: Array, s1: Array, s2: Array) -> tuple[Array, Array]:
         ((s2 == 0) | (s1 == 0), np.full_like(s0, np.nan), False),
         (_exponent(s2) - _exponent(s1) >= far, np.where(same1, up, s0), True),
         (denormal(a), up, False),
-        (rcp & quotient, np.where(same1, up, s0), True),
+        (rcp & quotient, np.where(same1, down, s0), True),  # the document says up, which overflows
         (rcp, down, False),
         (quotient, np.where(same2, up, s0), True),
         (_exponent(s2) <= small, up, False),
@@ -183,10 +183,12 @@ def div_scale(s0: Array, s1: Array, s2: Array) -> tuple[Array, Array]:
 
 def div_fmas(a: Array, b: Array, c: Array, vcc: Array) -> Array:
     """fma(a, b, c), scaled back where v_div_scale's flag says so."""
-    double = a.dtype == D
-    result = fma64(a, b, c) if double else fma(a, b, c)
-    middle, by = (1023, 128) if double else (127, 64)
-    return np.ldexp(result, np.where(vcc, np.where(_exponent(c) > middle, by, -by), 0).astype(I))
+    middle, by = (1023, 128) if a.dtype == D else (127, 64)
+    scale = np.where(vcc, np.where(_exponent(c) > middle, by, -by), 0).astype(I)
+    if a.dtype == D:
+        return np.ldexp(fma64(a, b, c), scale)
+    exact = fma64(a.astype(D), b.astype(D), c.astype(D))  # a denormal quotient is rounded once
+    return np.where(vcc, np.ldexp(exact, scale), fma(a, b, c)).astype(F)
 
 
 def div_fixup(quotient: Array, denominator: Array, numerator: Array) -> Array:

@@ -364,7 +364,7 @@ def _in_place(layout: Layout, operands: list[Operand], result: str, sources: str
         def unary(w: Waves) -> None:
             r = getattr(w, attribute)
             if w.full and w.write is None:
-                fn(r[a], r[d])
+                fn(r[a], out=r[d])
             else:
                 w.put(d, fn(r[a], w.results[result]))
 
@@ -375,7 +375,7 @@ def _in_place(layout: Layout, operands: list[Operand], result: str, sources: str
         def binary(w: Waves) -> None:
             r = getattr(w, attribute)
             if w.full and w.write is None:
-                fn(r[a], r[b], r[d])
+                fn(r[a], r[b], out=r[d])
             else:
                 w.put(d, fn(r[a], r[b], w.results[result]))
 
@@ -385,7 +385,7 @@ def _in_place(layout: Layout, operands: list[Operand], result: str, sources: str
     def ternary(w: Waves) -> None:
         r = getattr(w, attribute)
         if w.full and w.write is None:
-            fn(r[a], r[b], r[c], r[d])
+            fn(r[a], r[b], r[c], out=r[d])
         else:
             w.put(d, fn(r[a], r[b], r[c], w.results[result]))
 
