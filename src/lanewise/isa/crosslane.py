@@ -75,12 +75,22 @@ def decode_dpp(ins: Instruction, layout: Layout) -> Run:
     operands[first] = replace(o, kind="v", index=temporary)
     run_plain = vector.decode(replace(ins, operands=operands), layout)
 
+    everywhere = enabled if zero_outside else enabled & exists  # lanes written where all are active
+    whole, kept = bool(everywhere.all()), None if exists.all() else exists.astype(U)
+
     def run(w: Waves) -> None:
         good = exists if w.full or inactive_too else exists & w.active[:, lanes]
         for k in range(count):
-            w.u[temporary + k][...] = np.where(good, w.u[row + k][:, lanes], U(0))
-        write = enabled if zero_outside else enabled & good
-        w.write = write & w.active
+            spare = w.u[temporary + k]
+            np.take(w.u[row + k], lanes, axis=1, out=spare, mode="clip")
+            if good is not exists:
+                spare *= good
+            elif kept is not None:
+                spare *= kept
+        if not w.full:
+            w.write = (enabled if zero_outside else enabled & good) & w.active
+        elif not whole:
+            w.write = everywhere
         run_plain(w)
         w.write = None
 
@@ -240,15 +250,18 @@ def decode_ds_permutation(ins: Instruction, layout: Layout) -> Run:
     if ins.opcode == "ds_swizzle_b32":
         lanes = _swizzle(ins.modifiers.pop("offset", 0), wave)
         get = vector.source(layout, o[1], "u")
-        return lambda w: w.put(row, np.where(w.active, get(w), U(0))[:, lanes])
+        return lambda w: w.put(row, np.where(w.active, get(w), U(0)).take(lanes, 1))
     offset = I(ins.modifiers.pop("offset", 0))
     lane, get = vector.source(layout, o[1], "i"), vector.source(layout, o[2], "u")
 
     def pull(w: Waves) -> None:
-        source = np.broadcast_to(((lane(w) + offset) >> I(2)) & I(wave - 1), w.active.shape)
-        values = np.broadcast_to(get(w), w.active.shape)
-        values = values if w.full else np.where(w.active, values, U(0))
-        w.put(row, np.take_along_axis(values, source, 1))
+        source = ((lane(w) + offset) >> I(2)) & I(wave - 1)
+        values = get(w)
+        if not w.full:
+            values = np.where(w.active, values, U(0))
+        elif values.shape != w.active.shape:
+            values = np.broadcast_to(values, w.active.shape)
+        w.put(row, values.take(source + wave * np.arange(w.count)[:, None], mode="clip"))
 
     def push(w: Waves) -> None:
         target = np.broadcast_to(((lane(w) + offset) >> I(2)) & I(wave - 1), w.active.shape)

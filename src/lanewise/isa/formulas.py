@@ -157,6 +157,12 @@ def div_scale(s0: Array, s1: Array, s2: Array) -> tuple[Array, Array]:
     s0, s1, s2 = np.broadcast_arrays(s0, s1, s2)
     double = s0.dtype == D
     by, far, small = (128, 768, 53) if double else (64, 96, 23)
+    ahead = _exponent(s2) - _exponent(s1)
+    middle = (far, 2047 - far) if double else (30, 220)
+    if all(((e > middle[0]) & (e < middle[1])).all() for e in (_exponent(s1), _exponent(s2))) and (
+        np.abs(ahead) < far // 2
+    ).all():
+        return s0, np.zeros(s0.shape, bool)  # nothing to scale
     tiny = np.finfo(s0.dtype).tiny
     wide = s0.dtype if double else D  # 1 / a and b / a of float32 are told apart from denormals in double
     up, down = np.ldexp(s0, by), np.ldexp(s0, -by)
@@ -169,7 +175,7 @@ def div_scale(s0: Array, s1: Array, s2: Array) -> tuple[Array, Array]:
     same1, same2 = _same(s0, s1), _same(s0, s2)
     rules: list[tuple[Array, Array, bool]] = [
         ((s2 == 0) | (s1 == 0), np.full_like(s0, np.nan), False),
-        (_exponent(s2) - _exponent(s1) >= far, np.where(same1, up, s0), True),
+        (ahead >= far, np.where(same1, up, s0), True),
         (denormal(a), up, False),
         (rcp & quotient, np.where(same1, down, s0), True),  # the document says up, which overflows
         (rcp, down, False),

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from lanewise.isa import races
 from lanewise.isa.errors import MemoryFault, UnsupportedInstruction
 from lanewise.isa.parse import NULL, Instruction, Operand
 from lanewise.isa.races import Shadow
@@ -81,7 +82,7 @@ class Memory:
         for _, data in self.placed:
             self._starts.append(size)
             size += -(-data.nbytes // 64) * 64
-        shadow = Shadow((size + GUARD) // 4, group, "global memory") if len(group) > 1 else None
+        shadow = Shadow(group, "global memory", GUARD) if len(group) > 1 else None
         self.space = Space(size, shadow)
         for start, (_, data) in zip(self._starts, self.placed, strict=True):
             self.space.bytes[start : start + data.nbytes] = data
@@ -103,7 +104,7 @@ class Memory:
             wanted = addresses
         low, high = int(wanted.min()), int(wanted.max())
         k = bisect.bisect_right(self._bases, low) - 1
-        if (wanted & U64(align - 1)).any():
+        if align > 1 and (wanted & U64(align - 1)).any():
             raise MemoryFault(f"an access of {size} bytes at {low:#x} .. {high:#x} that is not aligned to {align}")
         if k >= 0 and high + size <= self._bases[k] + self._sizes[k]:
             shift = U64((self._starts[k] - self._bases[k]) & (1 << 64) - 1)
@@ -188,27 +189,18 @@ def _get(space: Space, where: Array, form: Width, word: int) -> Array:
     return x.astype(U)
 
 
-def _note(space: Space, w: Waves, where: Array, active: Array | None, words: int, kind: str) -> None:
-    """Tell the race detector of a "load", an "update" or a "swap"."""
-    if space.shadow is None:
-        return
-    waves = np.broadcast_to(w.number[:, None] if where.ndim == 2 else w.number, where.shape)
-    where, waves = (where.ravel(), waves.ravel()) if active is None else (where[active], waves[active])
-    for k in range(words):
-        word = (where >> 2) + k  # of an access that is not aligned, the first of the words it touches
-        if kind == "load":
-            space.shadow.load(word, waves)
-        else:
-            space.shadow.update(word, waves, kind == "swap")
+def _read(space: Space, w: Waves, where: Array, active: Array | None, words: int) -> None:
+    """Tell the race detector. Of an access that is not aligned, the first of the words it touches."""
+    if space.shadow is not None:
+        for k in range(words):
+            space.shadow.note(races.READ, where + 4 * k if k else where, w.number, active)
 
 
-def load(w: Waves, space: Space, where: Array, active: Array | None, row: int, form: Width, valid: Array | None) -> None:
-    """Registers from `row` on = memory; 0 where not `valid` (buffers past their end)."""
-    _note(space, w, where, active, form.words, "load")
+def load(w: Waves, space: Space, where: Array, active: Array | None, row: int, form: Width) -> None:
+    """Registers from `row` on = memory. Lanes past the end of a buffer point to the guard, which holds 0."""
+    _read(space, w, where, active, form.words)
     values = [_get(space, where, form, k) for k in range(form.words)]
     for k, value in enumerate(values):
-        if valid is not None:
-            value = np.where(valid, value, U(0))
         if form.part == "lo":
             value = w.u[row] & U(0xFFFF0000) | value & U(0xFFFF)
         elif form.part == "hi":
@@ -219,9 +211,8 @@ def load(w: Waves, space: Space, where: Array, active: Array | None, row: int, f
 def store(w: Waves, space: Space, where: Array, active: Array | None, row: int, form: Width) -> None:
     """Memory = registers from `row` on."""
     shape = where.shape
-    waves = np.broadcast_to(w.number[:, None], shape)
-    pick = (lambda x: x.ravel()) if active is None else (lambda x: x[active])
-    at, who = pick(where), pick(waves)
+    pick = (lambda x: x.flatten()) if active is None else (lambda x: x[active])
+    at = pick(where)
     for k in range(form.words):
         value = pick(np.broadcast_to(w.u[row + k], shape))
         value = value >> U(16) if form.part == "hi" else value
@@ -234,19 +225,10 @@ def store(w: Waves, space: Space, where: Array, active: Array | None, row: int, 
         else:
             kind = np.uint8 if form.bytes == 1 else np.uint16
             cells, index, value = space.views[kind], at >> (form.bytes - 1), value.astype(kind)
-        if space.shadow is not None:
-            _store_watched(space, cells, index, value, (at >> 2) + k, who, form)
-        else:
-            cells[index] = value
-
-
-def _store_watched(space: Space, cells: Array, index: Array, value: Array, word: Array, who: Array, form: Width) -> None:
-    assert space.shadow is not None
-    before = cells[index]
-    cells[index] = value
-    if form.bytes == 4:
-        space.shadow.store(word, who, before, value, cells[index])
-    # bytes and halves share words with their neighbours, which other waves may write: not followed
+        cells[index] = value
+        # Bytes and halves share words with their neighbours, which other waves may write: the detector leaves them out.
+        if space.shadow is not None and form.bytes == 4:
+            space.shadow.note(races.WRITE, where + 4 * k, w.number, active, value)
 
 
 def _greater(old: Any, new: Any) -> Any:
@@ -276,7 +258,8 @@ def atomic(w: Waves, space: Space, where: Array, active: Array, data: int, resul
     """Read, change and write, lane after lane; `result` is the row that gets the old value."""
     fn, kind = ATOMICS[name]
     wide = kind in (U64, D)
-    _note(space, w, where, active, 2 if wide else 1, "swap" if fn == "compare" else "update")
+    if space.shadow is not None:
+        space.shadow.note(races.SWAP if fn == "compare" else races.ATOMIC, where, w.number, active)
     shape, cells = where.shape, space.views[kind]
     index = where[active] >> (3 if wide else 2)
 
@@ -306,7 +289,7 @@ def atomic(w: Waves, space: Space, where: Array, active: Array, data: int, resul
 
 CACHE = ("glc", "slc", "dlc", "sc0", "sc1", "nt", "scope", "th")  # policies; only "return the old value" matters here
 THS = (None, "TH_ATOMIC_RETURN", "TH_LOAD_NT", "TH_STORE_NT", "TH_LOAD_HT", "TH_STORE_HT", "TH_LOAD_LU")
-Where = Callable[[Waves, int, int], tuple[Array, Array | None, Array | None]]
+Where = Callable[[Waves, int, int], tuple[Array, Array | None]]
 
 
 def _returns(modifiers: dict[str, Any]) -> bool:
@@ -331,10 +314,10 @@ def _global_address(v: Operand, s: Operand, offset: int, layout: Layout) -> Wher
     else:
         raise UnsupportedInstruction("address")
 
-    def where(w: Waves, size: int, align: int) -> tuple[Array, Array | None, Array | None]:
+    def where(w: Waves, size: int, align: int) -> tuple[Array, Array | None]:
         address = w.get64(row, row + 1) if base is None else w.u[row] + base(w)[:, None]
         active = _active(w)
-        return w.machine.memory.positions(address + shift, active, size, align), active, None
+        return w.machine.memory.positions(address + shift, active, size, align), active
 
     return where
 
@@ -345,18 +328,18 @@ def _buffer_address(v: Operand, resource: Operand, s: Operand, offset: int, offe
         raise UnsupportedInstruction("buffer address")
     row, number, extra = layout.row(v) if offen else -1, resource.index, read(layout, s)
 
-    def where(w: Waves, size: int, align: int) -> tuple[Array, Array | None, Array | None]:
-        word1 = w.scalars[number + 1].astype(U64)
+    def where(w: Waves, size: int, align: int) -> tuple[Array, Array | None]:
+        word1 = w.s[number + 1].astype(U64)
         if (word1 >> U64(16) & U64(0x3FFF)).any() or (word1 >> U64(31)).any():
             raise UnsupportedInstruction("a buffer with a stride or a swizzle")
-        base = w.scalars[number] | (word1 & U64(0xFFFF)) << U64(32)
+        base = w.s[number] | (word1 & U64(0xFFFF)) << U64(32)
         soffset = extra(w).astype(U64)
         inside = (w.u[row].astype(U64) if offen else np.zeros((w.count, 1), U64)) + U64(offset)
-        records = w.scalars[number + 2].astype(U64)
+        records = w.s[number + 2].astype(U64)
         valid = np.broadcast_to(inside + (soffset + U64(size))[:, None] <= records[:, None], w.active.shape)
         active = valid if w.full else valid & w.active
         address = np.broadcast_to(inside + (base + soffset)[:, None], w.active.shape)
-        return w.machine.memory.positions(address, active, size, align), active, valid
+        return w.machine.memory.positions(address, active, size, align), active
 
     return where
 
@@ -371,7 +354,7 @@ def _decode_access(kind: str, where: Where, rows: tuple[int, int, int | None]) -
         size = 8 if ATOMICS[ending][1] in (U64, D) else 4
 
         def update(w: Waves) -> None:
-            at, active, _ = where(w, size, size)
+            at, active = where(w, size, size)
             atomic(w, w.machine.space, at, w.active if active is None else active, data, old, ending)
 
         return update
@@ -379,15 +362,15 @@ def _decode_access(kind: str, where: Where, rows: tuple[int, int, int | None]) -
     if what == "load":
 
         def get(w: Waves) -> None:
-            at, active, valid = where(w, form.total, 1)  # global memory takes any alignment
-            load(w, w.machine.space, at, active, target, form, valid)
+            at, active = where(w, form.total, 1)  # global memory takes any alignment
+            load(w, w.machine.space, at, active, target, form)
 
         return get
     if what != "store":
         raise UnsupportedInstruction("opcode")
 
     def put(w: Waves) -> None:
-        at, active, _ = where(w, form.total, 1)
+        at, active = where(w, form.total, 1)
         store(w, w.machine.space, at, active, data, form)
 
     return put
@@ -444,7 +427,7 @@ def decode_scratch(ins: Instruction, layout: Layout) -> Run:
     row = layout.row(v) if v.kind == "v" else None
     lanes = np.arange(layout.wave)
 
-    def where(w: Waves, size: int, align: int) -> tuple[Array, Array | None, Array | None]:
+    def where(w: Waves, size: int, align: int) -> tuple[Array, Array | None]:
         own = w.machine.scratch_bytes
         at = np.full(w.active.shape, offset, I64)
         if row is not None:
@@ -455,16 +438,16 @@ def decode_scratch(ins: Instruction, layout: Layout) -> Run:
         if ((at < 0) | (at + size > own) | (at & (align - 1) != 0))[w.active].any():
             raise MemoryFault(f"scratch access outside a lane's {own} bytes")
         at = at + (w.number[:, None] * layout.wave + lanes) * own + GUARD
-        return at if active is None else np.where(active, at, 0), active, None
+        return at if active is None else np.where(active, at, 0), active
 
     form = width(kind.partition("_")[2])
     target = layout.row(data)
     _check_count(kind, data)
 
     def run(w: Waves) -> None:
-        at, active, _ = where(w, form.total, form.align)
+        at, active = where(w, form.total, form.align)
         if is_load:
-            load(w, w.machine.scratch, at, active, target, form, None)
+            load(w, w.machine.scratch, at, active, target, form)
         else:
             store(w, w.machine.scratch, at, active, target, form)
 
@@ -480,15 +463,13 @@ def decode_scalar_load(ins: Instruction, layout: Layout) -> Run:
     if form.bytes != 4 or len(o) != 3:
         raise UnsupportedInstruction("opcode")
     base, more = read64(layout, o[1]), read64(layout, Operand("s", o[2].index) if o[2].kind == "s" else o[2])
-    first = o[0].index
+    first, words = o[0].index, np.arange(form.words)
 
     def run(w: Waves) -> None:
         address = np.broadcast_to(base(w) + more(w) + offset, (w.count,))
         at = w.machine.memory.positions(address, None, form.total, 4)
-        _note(w.machine.space, w, at, None, form.words, "load")
-        values = w.machine.space.views[U][(at >> 2)[None] + np.arange(form.words)[:, None]]
-        for k in range(form.words):
-            w.put_scalar(first + k, values[k])
+        _read(w.machine.space, w, at, None, form.words)
+        w.put_scalars(first, w.machine.space.views[U][(at >> 2)[:, None] + words])
 
     return run
 
@@ -513,7 +494,7 @@ def decode_lds(ins: Instruction, layout: Layout) -> Run:
         def run(w: Waves) -> None:
             at, active = _lds_positions(w, address, offset, form)
             if is_load:
-                load(w, w.machine.lds, at, active, data, form, None)
+                load(w, w.machine.lds, at, active, data, form)
             else:
                 store(w, w.machine.lds, at, active, data, form)
 
@@ -548,7 +529,7 @@ def _two_addresses(
             found = []
             for offset in offsets:
                 at, active = _lds_positions(w, address, offset, form)
-                _note(w.machine.lds, w, at, active, n, "load")
+                _read(w.machine.lds, w, at, active, n)
                 found += [_get(w.machine.lds, at, form, k) for k in range(n)]
             for k, value in enumerate(found):
                 w.put(target + k, value)

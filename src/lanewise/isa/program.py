@@ -129,6 +129,7 @@ class Program:
         schedule.prepare(size, where)
         start = time.perf_counter()
         schedule.run(order, seed)
+        machine.check_races()
         seconds = time.perf_counter() - start
         memory.write_back()
         return Run(schedule.steps, schedule.wave_instructions, schedule.coverage, seconds)

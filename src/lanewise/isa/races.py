@@ -1,10 +1,10 @@
-"""Who has touched a word: finds accesses that no barrier orders.
+"""Who touches a word: finds accesses that no barrier orders.
 
-A mark is epoch * waves + wave + 1: the wave, and how many barriers its workgroup had passed. Two accesses of a word by
-different waves conflict when one is a write (or one of two is an atomic and the other is not) and they are of two
-workgroups, or of one workgroup between the same barriers. Two writes of the same value do not conflict: compilers
-store what several lanes hold alike. A compare-and-swap does not conflict with reads: the loop around it reads the word
-first. Of the readers of a word the last two are kept.
+Accesses are written down as they happen and compared at the end of the run, so that every pair is seen, whatever the
+order of the waves was. Two accesses of a word by different waves conflict when one is a write (or one of two is an
+atomic and the other is not) and they are of two workgroups, or of one workgroup between the same two barriers.
+Writes of one and the same value do not conflict: compilers store what several lanes hold alike. A compare-and-swap
+does not conflict with reads: the loop around it reads the word first.
 """
 
 from __future__ import annotations
@@ -16,76 +16,88 @@ import numpy as np
 from lanewise.isa.errors import RaceError
 
 Array = Any
-LARGEST = 1 << 28  # words; larger spaces are not followed (Machine.followed says so)
+READ, WRITE, ATOMIC, SWAP = range(4)
+NAMES = ("a read", "a write", "an atomic", "a compare-and-swap")
+CONFLICTS = ((WRITE, WRITE), (WRITE, READ), (WRITE, ATOMIC), (WRITE, SWAP), (ATOMIC, READ))
 
 
 class Shadow:
-    """Marks of the words of one space.
+    """The accesses of one space.
 
     Args:
-        words: size of the space.
         group: workgroup of every wave, int [waves].
         what: name for messages.
+        start: byte position of the space's first word.
     """
 
-    def __init__(self, words: int, group: Array, what: str) -> None:
-        self.group, self.waves, self.what = group, len(group), what
+    def __init__(self, group: Array, what: str, start: int) -> None:
+        self.group, self.what, self.start = group, what, start
         self.epoch = np.zeros(int(group.max()) + 1 if len(group) else 1, np.int64)
-        self.written, self.read, self.read_before = (np.zeros(words, np.int64) for _ in range(3))
-        self.atomic, self.swapped = (np.zeros(words, np.int64) for _ in range(2))
+        self._seen: list[list[tuple[Array, Array, Array, Array | None, Array | None]]] = [[] for _ in NAMES]
 
-    def _marks(self, wave: Array) -> Array:
-        return self.epoch[self.group[wave]] * self.waves + wave + 1
+    def note(self, kind: int, where: Array, wave: Array, active: Array | None, value: Array | None = None) -> None:
+        """Write down accesses at byte positions `where`, [waves] or [waves, lanes], where active (None: all).
 
-    def _conflicts(self, marks: Array, wave: Array) -> Array:
-        """bool: another wave's mark that nothing orders before this access."""
-        other = (marks - 1) % self.waves
-        unordered = (self.group[other] != self.group[wave]) | (
-            (marks - 1) // self.waves == self.epoch[self.group[wave]]
-        )
-        return (marks != 0) & (other != wave) & unordered
+        Args:
+            wave: [waves].
+            value: of writes, uint32 [accesses].
+        """
+        self._seen[kind].append((where, wave, self.epoch[self.group[wave]], active, value))
 
-    def _require(self, marks: Array, word: Array, wave: Array, this: str, that: str, excuse: Array | None = None) -> None:
-        if not (marks != self._marks(wave)).any() or not marks.any():
-            return
-        bad = self._conflicts(marks, wave)
-        if excuse is not None:
-            bad &= ~excuse
+    def _flat(self, kind: int) -> tuple[Array, Array, Array, Array]:
+        """word, wave, epoch and value, [accesses]."""
+        parts: list[list[Array]] = [[], [], [], []]
+        for where, wave, epoch, active, value in self._seen[kind]:
+            for list_, x in zip(parts, (where, wave, epoch), strict=False):
+                x = x if x.shape == where.shape or where.ndim == 1 else np.broadcast_to(x[:, None], where.shape)
+                list_.append(x.ravel() if active is None else x[active])
+            parts[3].append(np.zeros(len(parts[0][-1]), np.uint32) if value is None else value)
+        word, wave, epoch, value = (np.concatenate(p) if p else np.zeros(0, np.int64) for p in parts)
+        return word >> 2, wave, epoch, value
+
+    def check(self) -> None:
+        """Raises RaceError where two accesses conflict."""
+        seen = [self._flat(kind) for kind in range(len(NAMES))]
+        groups = len(self.epoch)
+        for a, b in CONFLICTS:
+            if not len(seen[a][0]) or not len(seen[b][0]):
+                continue
+            lasting = int(max(seen[a][2].max(), seen[b][2].max())) + 1
+
+            def within(x: tuple[Array, ...], lasting: int = lasting) -> Array:
+                return (x[0] * groups + self.group[x[1]]) * lasting + x[2]
+
+            self._compare(a, b, seen, within, lambda x: x[1])
+            self._compare(a, b, seen, lambda x: x[0], lambda x: self.group[x[1]])
+
+    def _compare(self, a: int, b: int, seen: Any, key: Any, who: Any) -> None:
+        """Accesses of one key are in conflict when they are of several `who`."""
+        keys_a, keys_b = key(seen[a]), key(seen[b])
+        keys, slot = np.unique(keys_a, return_inverse=True)
+        at = np.minimum(np.searchsorted(keys, keys_b), len(keys) - 1)
+        both = keys[at] == keys_b
+        who_a, who_b = who(seen[a]), who(seen[b])[both]
+        slots = np.concatenate([slot, at[both]])
+        low, high = _extremes(len(keys), slots, np.concatenate([who_a, who_b]))
+        bad = low != high
+        if a == b:
+            least, most = _extremes(len(keys), slot, seen[a][3].astype(np.int64))
+            bad &= least != most
+        else:
+            bad &= np.bincount(at[both], minlength=len(keys)) > 0
         if bad.any():
             k = int(np.argmax(bad))
-            other = int((marks[k] - 1) % self.waves)
+            word = int(seen[a][0][slot == k][0])
+            waves = sorted({int(seen[a][1][slot == k][0]), *map(int, seen[b][1][both][at[both] == k])})
             raise RaceError(
-                f"{self.what} word {int(word[k])}: {this} by wave {int(wave[k])} and {that} by wave {other} (workgroups "
-                f"{int(self.group[wave[k]])} and {int(self.group[other])}) with no barrier between them"
+                f"{self.what}, byte {4 * word - self.start}: {NAMES[a]} and {NAMES[b]} by waves {waves} with no barrier between them"
             )
 
-    def load(self, word: Array, wave: Array) -> None:
-        """Note reads: word and wave, int [accesses]."""
-        self._require(self.written[word], word, wave, "a read", "a write")
-        self._require(self.atomic[word], word, wave, "a read", "an atomic")
-        marks, last = self._marks(wave), self.read[word]
-        other = (last != 0) & ((last - 1) % self.waves != wave)
-        self.read_before[word[other]] = last[other]
-        self.read[word] = marks
-        lost = self.read[word] != marks  # several waves in one instruction
-        self.read_before[word[lost]] = marks[lost]
 
-    def store(self, word: Array, wave: Array, before: Array, value: Array, after: Array) -> None:
-        """Note writes of `value` [accesses]; the words held `before`, and hold `after` (the last lane's value)."""
-        self._require(self.written[word], word, wave, "a write", "a write", before == value)
-        for marks in (self.read[word], self.read_before[word]):
-            self._require(marks, word, wave, "a write", "a read")
-        for marks in (self.atomic[word], self.swapped[word]):
-            self._require(marks, word, wave, "a write", "an atomic")
-        self.written[word] = self._marks(wave)
-        self._require(self.written[word], word, wave, "a write", "a write", after == value)  # in one instruction
-
-    def update(self, word: Array, wave: Array, swap: bool) -> None:
-        """Note atomics; `swap`: compare-and-swaps."""
-        self._require(self.written[word], word, wave, "an atomic", "a write")
-        if swap:
-            self.swapped[word] = self._marks(wave)
-            return
-        for marks in (self.read[word], self.read_before[word]):
-            self._require(marks, word, wave, "an atomic", "a read")
-        self.atomic[word] = self._marks(wave)
+def _extremes(count: int, slot: Array, value: Array) -> tuple[Array, Array]:
+    """Smallest and largest value of every slot."""
+    order = np.lexsort((value, slot))
+    slot, value = slot[order], value[order]
+    low, high = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    low[slot[::-1]], high[slot] = value[::-1], value  # the last that is assigned stays
+    return low, high

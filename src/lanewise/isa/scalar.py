@@ -36,8 +36,18 @@ def _quiet(f: Callable[..., Array]) -> Callable[..., tuple[Array, None]]:
 
 
 def _add(a: Array, b: Array, carry: Array) -> tuple[Array, Array]:
-    r = a.astype(U64) + b + carry
-    return r.astype(U), r > U64(0xFFFFFFFF)
+    r = a + b
+    total = r + carry.astype(U)
+    return total, (r < a) | (total < r)
+
+
+def _add_without(a: Array, b: Array, _: Array) -> tuple[Array, Array]:
+    r = a + b
+    return r, r < a
+
+
+def _subtract_without(a: Array, b: Array, _: Array) -> tuple[Array, Array]:
+    return a - b, a < b
 
 
 def _subtract(a: Array, b: Array, borrow: Array) -> tuple[Array, Array]:
@@ -126,9 +136,9 @@ TABLE: dict[str, tuple[int, int, Callable[..., Any]]] = {
     "add_nc_u64": (64, 2, _quiet(lambda a, b: a + b)),
     "sub_u64": (64, 2, _quiet(lambda a, b: a - b)),
     "sub_nc_u64": (64, 2, _quiet(lambda a, b: a - b)),
-    **{name: (32, 2, lambda a, b, _: _add(a, b, False)) for name in ("add_u32", "add_co_u32")},
+    **{name: (32, 2, _add_without) for name in ("add_u32", "add_co_u32")},
     **{name: (32, 2, _add) for name in ("addc_u32", "add_co_ci_u32")},
-    **{name: (32, 2, lambda a, b, _: _subtract(a, b, False)) for name in ("sub_u32", "sub_co_u32")},
+    **{name: (32, 2, _subtract_without) for name in ("sub_u32", "sub_co_u32")},
     **{name: (32, 2, _subtract) for name in ("subb_u32", "sub_co_ci_u32")},
     **{name: (32, 2, _add_signed) for name in ("add_i32", "add_co_i32")},
     **{name: (32, 2, _subtract_signed) for name in ("sub_i32", "sub_co_i32")},
@@ -230,8 +240,10 @@ def read64(layout: Layout, o: Operand) -> Callable[[Waves], Array]:
     low = read(layout, o)
     if o.count == 1 or o.index == NULL:
         return lambda w: low(w).astype(U64)
-    number = o.index
-    return lambda w: w.scalars[number] | w.scalars[number + 1].astype(U64) << U64(32)
+    pair, odd = divmod(o.index, 2)
+    if odd:
+        raise UnsupportedInstruction("a pair that starts at an odd register")
+    return lambda w: w.pairs[:, pair]
 
 
 def _signed16(o: Operand) -> int:

@@ -32,7 +32,7 @@ class Machine:
         self.memory, self.space = memory, memory.build(self.group)
         self.lds_bytes, self.lds_stride = lds_bytes, -(-lds_bytes // 16) * 16
         shared = groups * self.lds_stride
-        watch = Shadow((shared + 2 * GUARD) // 4 + 2, self.group, "LDS") if waves > 1 and lds_bytes else None
+        watch = Shadow(self.group, "LDS", GUARD) if waves > 1 and lds_bytes else None
         self.lds = Space(shared, watch)
         self.lds.views[U][...] = POISON
         self.scratch_bytes = -(-program.descriptor.get("private_segment_fixed_size", 0) // 16) * 16
@@ -44,6 +44,12 @@ class Machine:
         for shadow in (self.lds.shadow, self.space.shadow):
             if shadow is not None:
                 shadow.epoch[groups] += 1
+
+    def check_races(self) -> None:
+        """Raises RaceError."""
+        for shadow in (self.lds.shadow, self.space.shadow):
+            if shadow is not None:
+                shadow.check()
 
 
 class Schedule:
@@ -78,8 +84,9 @@ class Schedule:
         d, lanes = program.descriptor, program.wave
         home.vectors[...] = POISON
         home.scalars[...] = POISON
+        home.masks.clear()
         home.scc[...] = False
-        home.scalars[EXEC], home.scalars[EXEC + 1] = 0xFFFFFFFF, 0xFFFFFFFF if lanes == 64 else 0
+        home.scalars[:, EXEC], home.scalars[:, EXEC + 1] = 0xFFFFFFFF, 0xFFFFFFFF if lanes == 64 else 0
         home.exec_changed()
         group = self.machine.group
         ids = group % grid[0], group // grid[0] % grid[1], group // (grid[0] * grid[1])
@@ -91,15 +98,15 @@ class Schedule:
         # does not preload; so it does here.
         if not d.get("user_sgpr_kernarg_segment_ptr", 1):
             raise UnsupportedInstruction("how the kernel gets its arguments")
-        home.scalars[k], home.scalars[k + 1] = arguments & 0xFFFFFFFF, arguments >> 32
+        home.scalars[:, k], home.scalars[:, k + 1] = arguments & 0xFFFFFFFF, arguments >> 32
         if program.layout.generation >= 12:
-            home.scalars[TTMP + 9], home.scalars[TTMP + 7] = ids[0], ids[1] | ids[2] << 16
-            home.scalars[TTMP + 8] = wave << 25
+            home.scalars[:, TTMP + 9], home.scalars[:, TTMP + 7] = ids[0], ids[1] | ids[2] << 16
+            home.scalars[:, TTMP + 8] = wave << 25
             return
         k = d["user_sgpr_count"]
         for axis, number in zip("xyz", ids, strict=True):
             if d.get(f"system_sgpr_workgroup_id_{axis}", axis == "x"):
-                home.scalars[k] = number
+                home.scalars[:, k] = number
                 k += 1
 
     def run(self, order: str, seed: int) -> None:
@@ -161,7 +168,8 @@ class Schedule:
             few.vectors[rows] = home.vectors[rows, numbers]
         else:
             few.vectors[rows] = home.vectors[rows[:, None], numbers]
-        few.scalars[...] = home.scalars[:, numbers]
+        few.scalars[...] = home.scalars[numbers]
+        few.masks.clear()
         few.scc[...] = home.scc[numbers]
         few.active = home.active[numbers]
         few.full = bool(few.active.all())
@@ -172,10 +180,12 @@ class Schedule:
             home.vectors[rows, numbers] = few.vectors[rows]
         else:
             home.vectors[rows[:, None], numbers] = few.vectors[rows]
-        home.scalars[:, numbers] = few.scalars
+        home.scalars[numbers] = few.scalars
+        home.masks.clear()
         home.scc[numbers] = few.scc
-        home.active[numbers] = few.active
-        home.full = bool(home.active.all())
+        active = home.active.copy()  # the race detector keeps the one before
+        active[numbers] = few.active
+        home.active, home.full = active, bool(active.all())
 
     def _run_block(self, block: Block, waves: Waves, numbers: Any) -> None:
         self.steps += block.length

@@ -71,13 +71,15 @@ class Waves:
     def __init__(self, layout: Layout, count: int) -> None:
         self.layout, self.count, lanes = layout, count, layout.wave
         self.vectors = np.empty((layout.scalar, count, lanes), U)
-        self.scalars = np.empty((SCALAR_ROWS, count), U)
+        self.scalars = np.empty((count, SCALAR_ROWS), U)
+        self.pairs = self.scalars.view(U64)  # of even registers, by half their number
+        self.masks: dict[int, np.ndarray] = {}  # scalar registers as last seen as lane masks
         constants = np.array(layout.constants, U).reshape(-1, 1, 1)
-        rows = [*self.vectors, *self.scalars[:, :, None], *constants]
+        rows = [*self.vectors, *(self.scalars[:, k : k + 1] for k in range(SCALAR_ROWS)), *constants]
         self.u = rows
         self.i = [row.view(I) for row in rows]
         self.f = [row.view(F) for row in rows]
-        self.s = [*self.scalars, *constants[:, 0, 0:1]]
+        self.s = [*self.scalars.T, *constants[:, 0, 0:1]]
         self.active = np.ones((count, lanes), bool)
         self.full = True
         self.write: np.ndarray | None = None
@@ -116,9 +118,14 @@ class Waves:
         """bool [count, lanes] of a scalar register (pair)."""
         if number == EXEC:
             return self.active
-        words = self.layout.wave // 32
-        packed = np.ascontiguousarray(self.scalars[number : number + words].T)
-        return np.unpackbits(packed.view(np.uint8), axis=1, bitorder="little").view(bool)
+        found = self.masks.get(number)
+        if found is None:
+            found = self.masks[number] = self._unpacked(number)
+        return found
+
+    def _unpacked(self, number: int) -> np.ndarray:
+        words = self.scalars[:, number : number + self.layout.wave // 32]
+        return np.unpackbits(words.view(np.uint8), axis=1, bitorder="little").view(bool)
 
     def put_mask(self, number: int, mask: np.ndarray) -> None:
         """Write bool [count, lanes], zero in lanes that are not active, to a scalar register (pair)."""
@@ -128,14 +135,20 @@ class Waves:
             mask = mask & self.write
         elif not self.full:
             mask = mask & self.active
-        elif mask.shape != self.active.shape:
+        if mask.shape != self.active.shape:
             mask = np.broadcast_to(mask, self.active.shape)
-        packed = np.packbits(mask, axis=1, bitorder="little").view(U)
-        self.scalars[number] = packed[:, 0]
-        if self.layout.wave == 64:
-            self.scalars[number + 1] = packed[:, 1]
+        self.scalars[:, number : number + self.layout.wave // 32] = np.packbits(mask, axis=1, bitorder="little").view(U)
+        self._forget(number, 2)
         if number == EXEC:
             self.exec_changed()
+        else:
+            self.masks[number] = mask
+
+    def _forget(self, number: int, count: int) -> None:
+        """Masks that a write to scalar registers makes stale."""
+        if self.masks:
+            for k in range(number - 1, number + count):
+                self.masks.pop(k, None)
 
     # ---- scalars
 
@@ -143,7 +156,8 @@ class Waves:
         """Write [count] or one value to a scalar register."""
         if number == NULL:
             return
-        self.scalars[number] = value
+        self.s[number][...] = value
+        self._forget(number, 1)
         if number >= EXEC:
             self.exec_changed()
 
@@ -151,20 +165,25 @@ class Waves:
         """Write uint64 [count] to two scalar registers."""
         if number == NULL:
             return
-        self.scalars[number] = value.astype(U)
-        self.scalars[number + 1] = value >> U64(32)
+        self.pairs[:, number // 2] = value
+        self._forget(number, 2)
         if number >= EXEC - 1:
+            self.exec_changed()
+
+    def put_scalars(self, first: int, values: np.ndarray) -> None:
+        """Write uint32 [count, registers]."""
+        n = values.shape[1]
+        self.scalars[:, first : first + n] = values
+        self._forget(first, n)
+        if first + n > EXEC:
             self.exec_changed()
 
     def exec_changed(self) -> None:
         """Follow what was written to EXEC."""
-        words = self.layout.wave // 32
-        packed = np.ascontiguousarray(self.scalars[EXEC : EXEC + words].T)
-        self.active = np.unpackbits(packed.view(np.uint8), axis=1, bitorder="little").view(bool)
-        self.full = bool((packed == U(0xFFFFFFFF)).all())
+        self.active = self._unpacked(EXEC)
+        self.full = bool(self.active.all())
 
     def any_lane(self, number: int) -> np.ndarray:
         """bool [count]: some bit of VCC or EXEC is set."""
-        low = self.scalars[number] != 0
-        return low | (self.scalars[number + 1] != 0) if self.layout.wave == 64 else low
+        return (self.pairs[:, number // 2] if self.layout.wave == 64 else self.s[number]) != 0
 
