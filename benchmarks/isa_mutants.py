@@ -24,11 +24,12 @@ import torch
 from lanewise.isa.mutate import ORDERS, Examination, Outcome, mutants, sample
 from lanewise.prove.asm import read, read_spec
 from lanewise.prove.cases import cases
-from lanewise.prove.compile import triton_version
-from lanewise.prove.mutation import configurations, on_case, on_spec
+from lanewise.prove.compile import compile_for, triton_version
+from lanewise.prove.mutation import launched, on_cases, on_spec
 from lanewise.prove.run import EXECUTED
 from lanewise.target import compiles, find
 
+CASES = 3  # that a mutant is tried on, of those that launch its configuration
 MEMORY = 6 * 2**30  # a mutant may ask for any amount
 STATUSES = ("value", "error", "same", "unreached", "invalid", "missed")
 
@@ -50,29 +51,20 @@ def row_of(kernel: str, arch: str, config: str, outcomes: list[Outcome]) -> dict
     }
 
 
-def examine_case(name: str, arch: str, kernel: str, each: int, orders: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Rows of the kernels of a case whose names match."""
+def examine_kernel(kernel: str, arch: str, each: int, orders: tuple[str, ...]) -> list[dict[str, Any]]:
+    """A row for every configuration of a kernel, on the cases that launch it."""
     torch.set_num_threads(1)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    case, target = next(case for case in cases() if case.name == name), find(arch)
+    target = find(arch)
     rows = []
-    for config, compiled in configurations(case, target).items():
+    for config, launching in launched([case for case in cases() if kernel in case.kernels], target).items():
         if config.name == kernel:
-            execute = on_case(case, target, config)
+            compiled = compile_for(config, target)
+            execute = on_cases(launching[:CASES], target, config)
             examination = Examination(compiled.assembly, execute, compiled.function, orders)
             chosen = sample(mutants(compiled.assembly, compiled.function), each or sys.maxsize)
             rows.append(row_of(kernel, arch, config.label, [examination.examine(mutant) for mutant in chosen]))
     return rows
-
-
-def first_cases(pattern: str) -> dict[str, str]:
-    """For every kernel that matches, the first case that launches it, quick ones before others."""
-    found: dict[str, str] = {}
-    for case in sorted(cases(), key=lambda case: not case.quick):
-        for kernel in case.kernels:
-            if fnmatch.fnmatch(kernel, pattern) or fnmatch.fnmatch(kernel.split(".")[1], pattern):
-                found.setdefault(kernel, case.name)
-    return found
 
 
 def main() -> int:
@@ -97,9 +89,11 @@ def main() -> int:
     archs = [arch for arch in options.arch.split(",") if compiles(arch, triton_version()) is not False]
     rows = []
     with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        names = sorted({kernel for case in cases() for kernel in case.kernels})
         jobs = [
-            pool.submit(examine_case, case, arch, kernel, options.each, orders)
-            for kernel, case in first_cases(options.kernel).items()
+            pool.submit(examine_kernel, kernel, arch, options.each, orders)
+            for kernel in names
+            if fnmatch.fnmatch(kernel, options.kernel)
             for arch in archs
         ]
         for job in as_completed(jobs):

@@ -177,9 +177,10 @@ RULES: tuple[Rule, ...] = (
         (
             Edit(r"(?<=_)(?:lt|le)(?=_[iuf](?:16|32|64))", _swap("lt", "le")),
             Edit(r"(?<=_)(?:gt|ge)(?=_[iuf](?:16|32|64))", _swap("gt", "ge")),
-            Edit(
-                r"(?<=_)(?:eq|ne|lg)(?=_[iu](?:16|32|64))", lambda m: "ne" if m[0] == "eq" else "eq", "(?!gfx9|gfx10)"
-            ),
+            Edit(r"(?<=^s_cmp_)(?:eq|lg)", _swap("eq", "lg")),
+            Edit(r"(?<=^s_cmpk_)(?:eq|lg)", _swap("eq", "lg")),
+            Edit(r"(?<=^v_cmp_)(?:eq|ne)(?=_[iu])", _swap("eq", "ne")),
+            Edit(r"(?<=^v_cmpx_)(?:eq|ne)(?=_[iu])", _swap("eq", "ne")),
             Edit(r"(?<=^s_cbranch_scc)[01]", _swap("0", "1")),
             Edit(r"(?<=^s_cbranch_vcc)n?z", _swap("z", "nz")),
         ),

@@ -15,7 +15,7 @@ from lanewise.errors import LanewiseError
 from lanewise.isa.mutate import Execute, Executed
 from lanewise.prove import execute as execution
 from lanewise.prove.cases import Case
-from lanewise.prove.compile import Compiled, compile_for
+from lanewise.prove.compile import compile_for
 from lanewise.prove.launches import Configuration
 from lanewise.target import Target
 
@@ -44,30 +44,37 @@ class Recorded:
         return run
 
 
-def configurations(case: Case, target: Target, attributes: bool = True) -> dict[Configuration, Compiled]:
-    """The kernels that a case launches, compiled for a target."""
-    emulation = execution.Emulation(target, attributes)
-    with execution.emulated(emulation):
-        case.gates()
-    return {config: done.compiled for config, done in emulation.executed.items()}
-
-
-def on_case(case: Case, target: Target, config: Configuration) -> Execute:
-    """Runs a case with another program in the place of one of its kernels; its gates say whether it passes."""
-    compiled = compile_for(config, target)
-    attributes = bool(config.attributes)
-
-    def execute(program: isa.Program, order: str, limit: int) -> Executed:
-        recorded = Recorded(program, limit)
-        emulation = execution.Emulation(target, attributes, order)
-        instead = {(compiled.function, compiled.assembly): recorded}
-        with mock.patch.dict(execution._programs, instead), execution.emulated(emulation):
+def launched(cases: Sequence[Case], target: Target, attributes: bool = True) -> dict[Configuration, list[Case]]:
+    """For every configuration of a kernel the cases that launch it and pass, those that launch the fewest others first."""
+    found: dict[Configuration, list[Case]] = {}
+    for case in sorted(cases, key=lambda case: len(case.kernels)):
+        emulation = execution.Emulation(target, attributes)
+        with execution.emulated(emulation):
             try:
                 passed = all(gate.ok for gate in case.gates())
             except LanewiseError:
-                raise
-            except Exception as error:
-                raise StoppedError(f"{type(error).__name__}: {error}") from error
+                passed = False
+        for config in emulation.executed if passed else ():
+            found.setdefault(config, []).append(case)
+    return found
+
+
+def on_cases(cases: Sequence[Case], target: Target, config: Configuration) -> Execute:
+    """Runs cases with another program in the place of one of their kernels; the gates say whether it passes."""
+    compiled = compile_for(config, target)
+
+    def execute(program: isa.Program, order: str, limit: int) -> Executed:
+        recorded, passed = Recorded(program, limit), True
+        emulation = execution.Emulation(target, bool(config.attributes), order)
+        instead = {(compiled.function, compiled.assembly): recorded}
+        with mock.patch.dict(execution._programs, instead), execution.emulated(emulation):
+            for case in cases:
+                try:
+                    passed = passed and all(gate.ok for gate in case.gates())
+                except LanewiseError:
+                    raise
+                except Exception as error:
+                    raise StoppedError(f"{type(error).__name__}: {error}") from error
         return Executed(recorded.outputs, passed, recorded.coverage, recorded.steps)
 
     return execute
