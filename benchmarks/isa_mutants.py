@@ -51,19 +51,22 @@ def row_of(kernel: str, arch: str, config: str, outcomes: list[Outcome]) -> dict
     }
 
 
-def examine_kernel(kernel: str, arch: str, each: int, orders: tuple[str, ...]) -> list[dict[str, Any]]:
-    """A row for every configuration of a kernel, on the cases that launch it."""
+def examine_kernel(
+    kernel: str, arch: str, each: int, configurations: int, orders: tuple[str, ...]
+) -> list[dict[str, Any]]:
+    """A row for each of so many configurations of a kernel, on the cases that launch it."""
     torch.set_num_threads(1)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     target = find(arch)
     rows = []
-    for config, launching in launched([case for case in cases() if kernel in case.kernels], target).items():
-        if config.name == kernel:
-            compiled = compile_for(config, target)
-            execute = on_cases(launching[:CASES], target, config)
-            examination = Examination(compiled.assembly, execute, compiled.function, orders)
-            chosen = sample(mutants(compiled.assembly, compiled.function), each or sys.maxsize)
-            rows.append(row_of(kernel, arch, config.label, [examination.examine(mutant) for mutant in chosen]))
+    found = launched([case for case in cases() if kernel in case.kernels], target)
+    mine = [(config, launching) for config, launching in found.items() if config.name == kernel]
+    for config, launching in mine[: configurations or len(mine)]:
+        compiled = compile_for(config, target)
+        execute = on_cases(launching[:CASES], target, config)
+        examination = Examination(compiled.assembly, execute, compiled.function, orders)
+        chosen = sample(mutants(compiled.assembly, compiled.function), each or sys.maxsize)
+        rows.append(row_of(kernel, arch, config.label, [examination.examine(mutant) for mutant in chosen]))
     return rows
 
 
@@ -73,6 +76,7 @@ def main() -> int:
     parser.add_argument("--kernel", default="*", help="pattern of kernels' names")
     parser.add_argument("--arch", default=",".join(EXECUTED), help="targets, with commas")
     parser.add_argument("--each", type=int, default=0, help="mutants of each rule and kernel; all without it")
+    parser.add_argument("--configurations", type=int, default=0, help="of each kernel; all without it")
     parser.add_argument("--orders", default=",".join(ORDERS), help="wave orders, with commas")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--asm", type=Path)
@@ -91,7 +95,7 @@ def main() -> int:
     with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         names = sorted({kernel for case in cases() for kernel in case.kernels})
         jobs = [
-            pool.submit(examine_kernel, kernel, arch, options.each, orders)
+            pool.submit(examine_kernel, kernel, arch, options.each, options.configurations, orders)
             for kernel in names
             if fnmatch.fnmatch(kernel, options.kernel)
             for arch in archs
