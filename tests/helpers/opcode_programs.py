@@ -208,7 +208,7 @@ def wave_program(text: str, dialect: Dialect) -> Program:
 
 
 def memory_texts(name: str, definition: str, dialect: Dialect) -> list[str]:
-    """An atomic that returns what was there: data in v4 to v7, the result in v8 and v9, a cell of 8 bytes a lane at v11."""
+    """An atomic that returns what was there: data in v4 to v7, result in v8 and v9, cells of 8 bytes at v11."""
     low = name.lower()
     wide = bool(re.search(r"MEM\[\w+\]\.\w64", definition))
     words = (4 if wide else 2) if "DATA[" in definition else 2 if wide else 1
@@ -222,7 +222,7 @@ def memory_texts(name: str, definition: str, dialect: Dialect) -> list[str]:
 
 
 def memory_program(text: str, dialect: Dialect) -> Program:
-    """Inputs: rows of v2 to v7; v2 and v3 are in memory before. Outputs: rows of v8, v9, and memory afterwards (two)."""
+    """Inputs: rows of v2 to v7; memory holds v2 and v3 before. Outputs: rows of v8, v9, and memory after (two)."""
     row, shared = 4 * dialect.wave, text.startswith("ds_")
     body = [f"{dialect.memory('global_load')} v{2 + i}, v1, s[24:25] offset:{i * row}" for i in range(6)]
     body += ["v_lshlrev_b32_e32 v11, 1, v1", "v_mov_b32_e32 v8, 0", "v_mov_b32_e32 v9, 0", *dialect.wait]

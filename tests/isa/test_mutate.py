@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lanewise import isa
-from lanewise.isa.mutate import NOTHING, RULES, Examination, Executed, mutants
+from lanewise.isa.mutate import NOTHING, RULES, Examination, Executed, mutants, sample
 from lanewise.prove.mutation import on_spec
 
 WAVEFRONT = Path(__file__).parents[1] / "incidents" / "wavefront"
@@ -102,3 +102,35 @@ def test_a_mutant_that_does_not_end_is_detected() -> None:
     forever = dataclasses.replace(stuck, after="s_add_i32 s6, s6, 0")
     outcome = examination.examine(forever)
     assert (outcome.status, outcome.detail.split(":")[0]) == ("error", "StepLimitError")
+
+
+# Mutants of the fixed builds that change no output, by line, and why.
+ALONE = "one lane is on, the leader: there is no lane below it to count"
+EQUIVALENT = {
+    "gfx942": {
+        44: "lanes that hold another label stay on, but only the leader adds",
+        167: "the sum over lanes that are on begins with -0, and only the leader is on",
+        170: ALONE,
+        171: ALONE,
+        173: "of the one lane that is on the first is chosen: itself",
+    },
+    "gfx1151": {
+        50: "lanes that hold another label stay on, but only the leader adds",
+        336: "a lane's number is taken modulo 32",
+        347: ALONE,
+        351: "of the one lane that is on the first is chosen: itself",
+    },
+}
+
+
+@pytest.mark.parametrize("arch", EQUIVALENT)
+def test_every_mutant_of_the_incident_is_detected_or_explained(arch: str) -> None:
+    text = assembly("fixed", arch)
+    examination = Examination(text, on_spec(cases()), orders=("lockstep", "reverse"))
+    drawn = sample(mutants(text), each=4)
+    for mutant in mutants(text):
+        if mutant.line in EQUIVALENT[arch] and mutant not in drawn:
+            drawn.append(mutant)
+    silent = [outcome for outcome in map(examination.examine, drawn) if outcome.status not in ("value", "error")]
+    assert {outcome.status for outcome in silent} == {"same"}
+    assert {outcome.mutant.line for outcome in silent} == set(EQUIVALENT[arch])

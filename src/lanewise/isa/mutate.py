@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from lanewise.errors import LanewiseError
-from lanewise.isa import Program, load
+from lanewise.isa import Program, UnsupportedInstruction, load
 
 NOTHING = "s_nop 0"
 ORDERS = ("lockstep", "forward", "reverse", "random")
@@ -314,8 +314,10 @@ class Examination:
             return Outcome(mutant, "unreached", "no case executes it")
         try:
             program = load(mutant.apply(self.text), self.kernel)
-        except LanewiseError as error:
+        except UnsupportedInstruction as error:
             return Outcome(mutant, "invalid", str(error))
+        except LanewiseError as error:
+            return Outcome(mutant, "error", f"{type(error).__name__}: {error}")
         changed = ""
         for order, right in self.right.items():
             try:
