@@ -45,7 +45,7 @@ class Recorded:
 
 
 def launched(cases: Sequence[Case], target: Target, attributes: bool = True) -> dict[Configuration, list[Case]]:
-    """For every configuration of a kernel the cases that launch it and pass, those that launch the fewest others first."""
+    """For every configuration of a kernel the cases that launch it and pass, those of the fewest kernels first."""
     found: dict[Configuration, list[Case]] = {}
     for case in sorted(cases, key=lambda case: len(case.kernels)):
         emulation = execution.Emulation(target, attributes)
