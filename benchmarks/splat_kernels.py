@@ -28,8 +28,7 @@ from _scenes import HEIGHT, SCENES, WIDTH, gate_is_green, milliseconds, scene
 from torch import Tensor
 from torch.profiler import DeviceType, ProfilerActivity, profile
 
-from lanewise.splat import rasterization
-from lanewise.splat._launch import forget_compiled
+from lanewise.splat import _launch, rasterization
 from lanewise.splat.rasterize.decisions import pair_sides
 from lanewise.splat.rasterize.lists import RECORD
 from lanewise.splat.rasterize.reference import SKIPPED
@@ -139,13 +138,19 @@ def triton_launches(run: Callable[[], object]) -> dict[str, list[Launch]]:
     return launches
 
 
+class Forgetful(dict[Any, Any]):
+    """Keeps nothing."""
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        pass
+
+
 @contextmanager
 def watched(seen: Callable[[Launch], object]) -> Iterator[None]:
-    """Hear of the first launch of every variant of a Triton kernel."""
+    """Hear of every launch of a Triton kernel, which goes through Triton's dispatch meanwhile."""
     from triton.runtime.jit import JITFunction
 
-    forget_compiled()  # later launches go around Triton's `run`
-    original = JITFunction.run
+    original, compiled = JITFunction.run, _launch._compiled
 
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
         operator = self.fn.__module__.split(".")[-2]
@@ -154,11 +159,11 @@ def watched(seen: Callable[[Launch], object]) -> Iterator[None]:
         seen(Launch(f"{operator}.{self.fn.__name__}", self.fn.__name__, sum(sizes.values())))
         return original(self, *args, **kwargs)
 
-    JITFunction.run = run
+    JITFunction.run, _launch._compiled = run, Forgetful()
     try:
         yield
     finally:
-        JITFunction.run = original
+        JITFunction.run, _launch._compiled = original, compiled
 
 
 def kernel_times(run: Callable[[], object], repeats: int) -> list[tuple[str, list[float]]]:

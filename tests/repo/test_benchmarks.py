@@ -82,6 +82,26 @@ def test_kernels_are_told_apart_by_their_place_in_a_pass(benchmark, monkeypatch)
     assert times == [("forward", [0.0, 0.010]), ("sort", [0.001, 0.011]), ("forward", [0.002, 0.012])]
 
 
+def test_every_launch_is_heard_of_even_of_a_variant_that_is_compiled(benchmark, monkeypatch):
+    jit = pytest.importorskip("triton.runtime.jit")
+    script = benchmark("splat_kernels")
+    monkeypatch.setattr(jit.JITFunction, "run", lambda *args, **kwargs: None)
+    monkeypatch.setattr(script._launch, "_compiled", compiled := {})
+    monkeypatch.setattr(script._launch, "_on_gpu", lambda args: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+
+    def double(x, A):
+        pass
+
+    kernel, heard = jit.JITFunction(double), []
+    with script.watched(heard.append):
+        for _ in range(2):
+            script._launch.launch(kernel, (1,), torch.zeros(3), A=1)
+    assert [launch.name for launch in heard] == ["double", "double"]
+    assert [launch.nbytes for launch in heard] == [12, 12]
+    assert script._launch._compiled is compiled
+
+
 @pytest.mark.parametrize("names", [["a", "b", "b", "a"], ["a", "b", "a"], []])
 def test_passes_of_different_kernels_have_no_means(names, benchmark, monkeypatch):
     script = benchmark("splat_kernels")

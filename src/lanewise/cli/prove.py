@@ -33,9 +33,9 @@ class Options(CommonOptions):
     kernel: str = "*"
     """Pattern of the kernels to look at, such as "composite*" or "sh.*"."""
     arch: str | None = None
-    """Targets, with commas between them; all of the table without this."""
+    """Targets, with commas between them; all of the table without this (with --quick one a family)."""
     quick: bool = False
-    """Fewer inputs, two orders of the waves, and only launches as Triton's JIT compiles them."""
+    """Fewer inputs and targets, two orders of the waves, and only launches as Triton's JIT compiles them."""
     jobs: int | None = None
     """Processes; as many as there are cores without this."""
     html: Path | None = None
@@ -99,7 +99,7 @@ def _kernels(options: Options) -> tuple[list[Row], str]:
     from lanewise.prove.compile import triton_version
     from lanewise.prove.run import chosen_cases, chosen_targets, make_plan, prove
 
-    targets = chosen_targets(options.arch)
+    targets = chosen_targets(options.arch, options.quick)
     cases = chosen_cases(options.kernel, options.quick)
     plan = make_plan(options.kernel, targets, cases, options.quick, options.jobs)
     with progress("proving") as tell:

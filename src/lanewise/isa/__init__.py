@@ -1,7 +1,7 @@
 """Executes AMD machine code, as assembly text, with no AMD GPU.
 
-    program = load(text)                       # decodes everything
-    program.run((12,), [x, out, 17], waves=4)  # numpy arrays are written in place
+program = load(text)                       # decodes everything
+program.run((12,), [x, out, 17], waves=4)  # numpy arrays are written in place
 """
 
 from lanewise.isa.errors import MemoryFault, RaceError, StepLimitError, UnsupportedInstruction, WaitError

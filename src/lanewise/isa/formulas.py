@@ -159,9 +159,10 @@ def div_scale(s0: Array, s1: Array, s2: Array) -> tuple[Array, Array]:
     by, far, small = (128, 768, 53) if double else (64, 96, 23)
     ahead = _exponent(s2) - _exponent(s1)
     middle = (far, 2047 - far) if double else (30, 220)
-    if all(((e > middle[0]) & (e < middle[1])).all() for e in (_exponent(s1), _exponent(s2))) and (
-        np.abs(ahead) < far // 2
-    ).all():
+    if (
+        all(((e > middle[0]) & (e < middle[1])).all() for e in (_exponent(s1), _exponent(s2)))
+        and (np.abs(ahead) < far // 2).all()
+    ):
         return s0, np.zeros(s0.shape, bool)  # nothing to scale
     tiny = np.finfo(s0.dtype).tiny
     wide = s0.dtype if double else D  # 1 / a and b / a of float32 are told apart from denormals in double

@@ -61,9 +61,7 @@ def _mfma(size: int, depth: int, kind: str, o: list[Operand], layout: Layout) ->
     if layout.wave != 64 or o[0].count != registers or o[1].count != words or o[2].count != words:
         raise UnsupportedInstruction("matrix shape")
     lane = np.arange(64)
-    rows = [
-        8 * (r // 4) + 4 * (lane // 32) + r % 4 if size == 32 else 4 * (lane // 16) + r for r in range(registers)
-    ]
+    rows = [8 * (r // 4) + 4 * (lane // 32) + r % 4 if size == 32 else 4 * (lane // 16) + r for r in range(registers)]
     a, b = (_numbers(x, count, kind[:4].rstrip("_"), layout) for x in o[1:3])
     finish = _finish(o, rows, lane % size, layout)
 

@@ -99,7 +99,11 @@ class Memory:
         if active is not None:
             if not active.any():
                 return np.zeros(active.shape, I64)
-            wanted = addresses[active] if addresses.shape == active.shape else np.broadcast_to(addresses, active.shape)[active]
+            wanted = (
+                addresses[active]
+                if addresses.shape == active.shape
+                else np.broadcast_to(addresses, active.shape)[active]
+            )
         else:
             wanted = addresses
         low, high = int(wanted.min()), int(wanted.max())
@@ -124,6 +128,13 @@ class Memory:
             return out.reshape(wanted.shape)
         result[active] = out
         return result
+
+    def position(self, address: int, size: int) -> int:
+        """The same of one address, aligned to 4."""
+        k = bisect.bisect_right(self._bases, address) - 1
+        if k < 0 or address + size > self._bases[k] + self._sizes[k] or address & 3:
+            return int(self.positions(np.array([address], U64), None, size, 4)[0])
+        return self._starts[k] + address - self._bases[k]
 
     def _message(self, addresses: Array, slot: int, size: int) -> str:
         if slot < 0:
@@ -462,14 +473,24 @@ def decode_scalar_load(ins: Instruction, layout: Layout) -> Run:
     _returns(modifiers)
     if form.bytes != 4 or len(o) != 3:
         raise UnsupportedInstruction("opcode")
-    base, more = read64(layout, o[1]), read64(layout, Operand("s", o[2].index) if o[2].kind == "s" else o[2])
-    first, words = o[0].index, np.arange(form.words)
+    base = read64(layout, o[1])
+    more = None if o[2].kind == "c" else read(layout, o[2])
+    if o[2].kind == "c":
+        offset = U64(int(offset) + o[2].index & (1 << 64) - 1)
+    first, n, words = o[0].index, form.words, np.arange(form.words)
 
     def run(w: Waves) -> None:
-        address = np.broadcast_to(base(w) + more(w) + offset, (w.count,))
-        at = w.machine.memory.positions(address, None, form.total, 4)
-        _read(w.machine.space, w, at, None, form.words)
-        w.put_scalars(first, w.machine.space.views[U][(at >> 2)[:, None] + words])
+        address = base(w) + offset if more is None else base(w) + offset + more(w)
+        memory, space = w.machine.memory, w.machine.space
+        if w.count == 1:
+            at = memory.position(int(address[0]), form.total)
+            where, values = np.array([at]), space.views[U][at >> 2 : (at >> 2) + n][None]
+        else:
+            address = address if len(address) == w.count else np.broadcast_to(address, (w.count,))
+            where = memory.positions(address, None, form.total, 4)
+            values = space.views[U][(where >> 2)[:, None] + words]
+        _read(space, w, where, None, n)
+        w.put_scalars(first, values)
 
     return run
 

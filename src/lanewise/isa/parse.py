@@ -69,6 +69,7 @@ class Instruction:
     modifiers: dict[str, Any] = field(default_factory=dict)
     second: Instruction | None = None  # the Y half of a VOPD pair
     target: int = -1  # of a branch: number of an instruction
+    scc_dead: bool = False  # nobody reads the SCC that it writes
 
 
 def operand(text: str) -> Operand:
@@ -136,7 +137,10 @@ def instruction(line: int, text: str) -> Instruction:
     if not m:
         raise UnsupportedInstruction(f"line {line}: {text}")
     name, rest = m.group(1), m.group(2).strip()
-    if re.match(r"s_(wait|delay_alu|c?branch|sendmsg|nop|clause|setprio|sleep|endpgm|barrier|set_inst|inst_)|(global|buffer)_(inv|wb|gl)", name):
+    if re.match(
+        r"s_(wait|delay_alu|c?branch|sendmsg|nop|clause|setprio|sleep|endpgm|barrier|set_inst|inst_)|(global|buffer)_(inv|wb|gl)",
+        name,
+    ):
         return Instruction(line, text, name, modifiers={"rest": rest})
     parts = _split(rest)
     modifiers: dict[str, Any] = {}

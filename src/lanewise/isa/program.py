@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import struct
 import time
@@ -128,8 +129,14 @@ class Program:
         schedule = Schedule(self, machine, limit)
         schedule.prepare(size, where)
         start = time.perf_counter()
-        schedule.run(order, seed)
-        machine.check_races()
+        collects = gc.isenabled()
+        gc.disable()  # the race detector's many small records hold no cycles
+        try:
+            schedule.run(order, seed)
+            machine.check_races()
+        finally:
+            if collects:
+                gc.enable()
         seconds = time.perf_counter() - start
         memory.write_back()
         return Run(schedule.steps, schedule.wave_instructions, schedule.coverage, seconds)
@@ -242,6 +249,7 @@ def _blocks(instructions: list[Instruction], layout: Layout) -> dict[int, Block]
         lines = instructions[first:after]
         block = Block(first, len(lines), [], "next")
         rows: set[int] = set()
+        scalar.mark_dead_scc(lines)
         for ins in lines:
             function = _decode(ins, layout)
             if function is not None:
@@ -285,6 +293,7 @@ def _single(ins: Instruction, layout: Layout) -> Run_ | None:
             raise UnsupportedInstruction("branch")
         return None
     copy = Instruction(ins.line, ins.text, name, ins.form, list(ins.operands), dict(ins.modifiers))
+    copy.scc_dead = ins.scc_dead
     function = _decoder(copy)(copy, layout)
     if copy.modifiers:
         raise UnsupportedInstruction(f"modifier {' '.join(copy.modifiers)}")

@@ -28,6 +28,7 @@ def _logic(f: Callable[..., Array]) -> Callable[..., tuple[Array, Array]]:
         r = f(a, b)
         return r, r != 0
 
+    run.value = f  # type: ignore[attr-defined] - all there is to compute where nobody reads SCC
     return run
 
 
@@ -60,9 +61,16 @@ def _add_signed(a: Array, b: Array, _: Array) -> tuple[Array, Array]:
     return r, ((a ^ r) & (b ^ r)).view(I) < 0
 
 
+_add_signed.value = _add_without.value = lambda a, b: a + b  # type: ignore[attr-defined]
+_subtract_without.value = lambda a, b: a - b  # type: ignore[attr-defined]
+
+
 def _subtract_signed(a: Array, b: Array, _: Array) -> tuple[Array, Array]:
     r = a - b
     return r, ((a ^ b) & (a ^ r)).view(I) < 0
+
+
+_subtract_signed.value = _subtract_without.value  # type: ignore[attr-defined]
 
 
 def _shifted_add(k: int) -> Callable[..., tuple[Array, Array]]:
@@ -80,7 +88,11 @@ def _extract(signed: bool, wide: bool = False) -> Callable[..., tuple[Array, Arr
     def run(a: Array, b: Array, _: Array) -> tuple[Array, Array]:
         offset = (b & b.dtype.type(size - 1)).astype(U64)
         width = np.minimum((b >> b.dtype.type(16) & b.dtype.type(127)).astype(U64), U64(size))
-        x = (a.view(I if size == 32 else I64).astype(I64) >> offset.astype(I64)).view(U64) if signed else a.astype(U64) >> offset
+        x = (
+            (a.view(I if size == 32 else I64).astype(I64) >> offset.astype(I64)).view(U64)
+            if signed
+            else a.astype(U64) >> offset
+        )
         r = np.where(width >= 64, x, x & ((U64(1) << (width & U64(63))) - U64(1)))
         if signed:
             sign = np.where(width > 0, U64(1) << np.maximum(width, 1) - U64(1), U64(0))
@@ -256,7 +268,7 @@ def decode(ins: Instruction, layout: Layout) -> Run:
     if any(not x.plain for x in o):
         raise UnsupportedInstruction("source modifier on a scalar operand")
     if name in TABLE:
-        return _arithmetic(name, o, layout)
+        return _arithmetic(ins, name, layout)
     if name in FROM_WIDE:
         f, a, d = FROM_WIDE[name], read64(layout, o[1]), o[0].index
 
@@ -273,7 +285,28 @@ def decode(ins: Instruction, layout: Layout) -> Run:
     raise UnsupportedInstruction("opcode")
 
 
-def _arithmetic(name: str, o: list[Operand], layout: Layout) -> Run:
+def reads_scc(name: str) -> bool:
+    """Of an opcode with "s_"."""
+    return bool(re.match(r"s_(cselect|cmov|addc|subb|add_co_ci|sub_co_ci|cbranch_scc)", name))
+
+
+def writes_scc(name: str) -> bool:
+    """Surely, whatever the operands; of an opcode with "s_"."""
+    bare = name.removeprefix("s_")
+    return (bare in TABLE and hasattr(TABLE[bare][2], "value")) or bool(re.match(r"s_(cmp|bitcmp|\w+_saveexec)", name))
+
+
+def mark_dead_scc(lines: list[Instruction]) -> None:
+    """Mark the instructions of a block whose SCC another one overwrites before anybody reads it."""
+    read = True
+    for ins in reversed(lines):
+        if writes_scc(ins.opcode):
+            ins.scc_dead, read = not read, False
+        read = read or reads_scc(ins.opcode)
+
+
+def _arithmetic(ins: Instruction, name: str, layout: Layout) -> Run:
+    o = ins.operands
     size, count, f = TABLE[name]
     if len(o) != count + 1 or o[0].kind != "s":
         raise UnsupportedInstruction("operand count")
@@ -281,6 +314,11 @@ def _arithmetic(name: str, o: list[Operand], layout: Layout) -> Run:
     get = read64 if wide else read
     a = get(layout, o[1])
     b = get(layout, o[2]) if count == 2 else (lambda _: None)
+    value = getattr(f, "value", None) if ins.scc_dead else None
+    if value is not None:
+        if wide:
+            return lambda w: w.put_scalar64(d, value(a(w), b(w)))
+        return lambda w: w.put_scalar(d, value(a(w), b(w)))
 
     def run(w: Waves) -> None:
         r, scc = f(a(w), b(w), w.scc)

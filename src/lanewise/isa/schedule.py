@@ -26,7 +26,9 @@ ORDERS = ("lockstep", "forward", "reverse", "random")
 class Machine:
     """What the waves of one run share."""
 
-    def __init__(self, program: Program, grid: tuple[int, int, int], waves: int, lds_bytes: int, memory: Memory) -> None:
+    def __init__(
+        self, program: Program, grid: tuple[int, int, int], waves: int, lds_bytes: int, memory: Memory
+    ) -> None:
         groups = grid[0] * grid[1] * grid[2]
         self.group = np.repeat(np.arange(groups, dtype=I64), waves)
         self.memory, self.space = memory, memory.build(self.group)

@@ -186,4 +186,3 @@ class Waves:
     def any_lane(self, number: int) -> np.ndarray:
         """bool [count]: some bit of VCC or EXEC is set."""
         return (self.pairs[:, number // 2] if self.layout.wave == 64 else self.s[number]) != 0
-

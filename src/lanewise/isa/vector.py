@@ -18,7 +18,7 @@ import numpy as np
 
 from lanewise.isa import formulas as m
 from lanewise.isa.errors import UnsupportedInstruction
-from lanewise.isa.parse import VCC, Instruction, Operand
+from lanewise.isa.parse import EXEC, VCC, Instruction, Operand
 from lanewise.isa.state import POISON, U64, D, F, I, I64, Layout, U, Waves
 
 Run = Callable[[Waves], None]
@@ -177,7 +177,7 @@ for _kind in ("i32", "u32"):
     TABLE[f"maxmin_{_kind}"] = (_t, _t * 3, lambda a, b, c: np.minimum(np.maximum(a, b), c))
     TABLE[f"minmax_{_kind}"] = (_t, _t * 3, lambda a, b, c: np.maximum(np.minimum(a, b), c))
 for _new, _old in {"add_nc_u32": "add_u32", "sub_nc_u32": "sub_u32", "subrev_nc_u32": "subrev_u32",
-                   "add_nc_u16": "add_u16", "sub_nc_u16": "sub_u16", "cndmask_b32_": "cndmask_b32"}.items():  # fmt: skip
+                   "add_nc_u16": "add_u16", "sub_nc_u16": "sub_u16"}.items():  # fmt: skip
     TABLE[_new] = TABLE[_old]
 
 COMPARISONS: dict[str, Callable[..., Any]] = {
@@ -207,7 +207,7 @@ def source(layout: Layout, o: Operand, letter: str) -> Callable[[Waves], np.ndar
         return lambda w: w.mask(number)
     if o.kind == "off":
         raise UnsupportedInstruction("operand")
-    if letter in "UID" and letter != "I" or letter == "I":
+    if letter in "UID":
         return _source64(layout, o, letter)
     row = layout.row(o)
     if letter in "wh" or o.part:
@@ -239,10 +239,12 @@ def _part(layout: Layout, o: Operand, letter: str) -> Callable[[Waves], np.ndarr
     if letter == "f" or (not o.plain and (o.negative or o.absolute) and letter != "h"):
         raise UnsupportedInstruction("source modifier on part of a register")
     if letter == "h":
+
         def half(w: Waves) -> np.ndarray:
             x = read(w).astype(np.uint16).view(np.float16)
             x = np.abs(x) if o.absolute else x
             return -x if o.negative else x
+
         return half
     return (lambda w: read(w).view(I)) if letter == "i" else read
 
@@ -285,7 +287,7 @@ def destination(layout: Layout, o: Operand, letter: str) -> Callable[[Waves, np.
     if o.kind not in "va" or o.negative or o.absolute:
         raise UnsupportedInstruction("vector destination")
     row = layout.row(o)
-    if letter in "UID" and letter != "I" or letter == "I":
+    if letter in "UID":
         if o.count != 2:
             raise UnsupportedInstruction("64-bit destination")
         return lambda w, x: w.put64(row, x)
@@ -311,7 +313,10 @@ def decode(ins: Instruction, layout: Layout) -> Run:
     if name in ("fmac_f32", "fmac_f64", "fmac_dx9_zero_f32"):
         if name.startswith("fmac_dx9"):
             raise UnsupportedInstruction("opcode")
-        name, operands = name.replace("fmac", "fma"), [*operands, Operand(operands[0].kind, operands[0].index, operands[0].count)]
+        name, operands = (
+            name.replace("fmac", "fma"),
+            [*operands, Operand(operands[0].kind, operands[0].index, operands[0].count)],
+        )
     if name in _SPECIAL:
         return _SPECIAL[name](operands, modifiers, layout)
     if name not in TABLE:
@@ -321,14 +326,16 @@ def decode(ins: Instruction, layout: Layout) -> Run:
         operands.append(Operand("s", VCC, 2))
     if len(operands) != len(sources) + 1:
         raise UnsupportedInstruction("operand count")
+    if name not in ("cndmask_b32", "mov_b32") and any(
+        (o.negative or o.absolute) and letter in "uiwUI" for o, letter in zip(operands[1:], sources, strict=True)
+    ):
+        raise UnsupportedInstruction("source modifier on a whole number")
     if modifiers.pop("clamp", False):
         fn = _clamped(name, fn, result)
-    scale = {0: F(1), 1: F(2), 2: F(4), 3: F(0.5)}
     if "mul" in modifiers or "div" in modifiers:
         factor = F(modifiers.pop("mul")) if "mul" in modifiers else F(1 / modifiers.pop("div"))
         inner = fn
         fn = lambda *a: inner(*a) * factor  # noqa: E731
-    del scale
     return _compose(layout, operands, result, sources, fn)
 
 
@@ -366,7 +373,7 @@ def _in_place(layout: Layout, operands: list[Operand], result: str, sources: str
             if w.full and w.write is None:
                 fn(r[a], out=r[d])
             else:
-                w.put(d, fn(r[a], w.results[result]))
+                w.put(d, fn(r[a], out=w.results[result]))
 
         return unary
     if len(rows) == 2:
@@ -377,7 +384,7 @@ def _in_place(layout: Layout, operands: list[Operand], result: str, sources: str
             if w.full and w.write is None:
                 fn(r[a], r[b], out=r[d])
             else:
-                w.put(d, fn(r[a], r[b], w.results[result]))
+                w.put(d, fn(r[a], r[b], out=w.results[result]))
 
         return binary
     a, b, c = rows
@@ -387,7 +394,7 @@ def _in_place(layout: Layout, operands: list[Operand], result: str, sources: str
         if w.full and w.write is None:
             fn(r[a], r[b], r[c], out=r[d])
         else:
-            w.put(d, fn(r[a], r[b], r[c], w.results[result]))
+            w.put(d, fn(r[a], r[b], r[c], out=w.results[result]))
 
     return ternary
 
@@ -418,8 +425,6 @@ def _compare(name: str, operands: list[Operand], layout: Layout) -> Run:
         raise UnsupportedInstruction("operand count")
     a, b = (source(layout, o, letter) for o, letter in zip(operands[-2:], letters, strict=True))
     if x:
-        from lanewise.isa.parse import EXEC
-
         targets.append(EXEC)
 
     def compare(w: Waves) -> None:
@@ -504,7 +509,12 @@ def _packed(operands: list[Operand], modifiers: dict[str, Any], layout: Layout, 
     negative = modifiers.pop("neg_lo", [0] * n), modifiers.pop("neg_hi", [0] * n)
     halves = []
     for select, negate in zip((low, high), negative, strict=True):
-        halves.append([source(layout, _half_of(o, s, layout, g), "f") for o, s, g in zip(operands[1:], select, negate, strict=True)])
+        halves.append(
+            [
+                source(layout, _half_of(o, s, layout, g), "f")
+                for o, s, g in zip(operands[1:], select, negate, strict=True)
+            ]
+        )
     row = layout.row(operands[0])
     if operands[0].count != 2:
         raise UnsupportedInstruction("packed destination")
@@ -521,13 +531,12 @@ def _packed(operands: list[Operand], modifiers: dict[str, Any], layout: Layout, 
 def _half_of(o: Operand, select: int, layout: Layout, negate: int = 0) -> Operand:
     """The low or the high register of a packed operand.
 
-    A constant's high half: LLVM takes it to be the constant again on gfx94x and gfx950, and never asks for it on
-    gfx90a, where it is a NaN here.
+    A constant's high half is the constant again: LLVM counts on it on gfx90a, gfx94x and gfx950.
     """
     if not o.plain:
         raise UnsupportedInstruction("source modifier on a packed operand")
     if o.kind == "c":
-        word = Operand("c", int(POISON) if select and o.index and layout.arch == "gfx90a" else o.index & 0xFFFFFFFF)
+        word = Operand("c", o.index & 0xFFFFFFFF)
     elif o.count == 1 and select:
         raise UnsupportedInstruction("high half of one register")
     else:
@@ -539,7 +548,10 @@ def _half_of(o: Operand, select: int, layout: Layout, negate: int = 0) -> Operan
 def _pk_mov(operands: list[Operand], modifiers: dict[str, Any], layout: Layout) -> Run:
     low, high = modifiers.pop("op_sel", [0, 0])
     modifiers.pop("op_sel_hi", None)
-    a, b = source(layout, _half_of(operands[1], low, layout), "u"), source(layout, _half_of(operands[2], high, layout), "u")
+    a, b = (
+        source(layout, _half_of(operands[1], low, layout), "u"),
+        source(layout, _half_of(operands[2], high, layout), "u"),
+    )
     row = layout.row(operands[0])
 
     def run(w: Waves) -> None:

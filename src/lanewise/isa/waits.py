@@ -50,7 +50,11 @@ def check(program: Program) -> None:
 
 
 def _successors(block: Block) -> list[int]:
-    after = [] if block.ending == "end" or (block.ending == "branch" and not block.condition) else [block.first + block.length]
+    after = (
+        []
+        if block.ending == "end" or (block.ending == "branch" and not block.condition)
+        else [block.first + block.length]
+    )
     return [*after, block.target] if block.ending == "branch" else after
 
 
@@ -152,4 +156,6 @@ def _require(state: State, ins: Instruction, counter: str, filled: list[Operand]
                     continue
                 if o in filled and other == counter and not ins.opcode.startswith("s_load"):
                     continue
-                raise WaitError(f"line {ins.line}: {ins.text}: {o.kind}{o.index + k} is used before the wait for its load")
+                raise WaitError(
+                    f"line {ins.line}: {ins.text}: {o.kind}{o.index + k} is used before the wait for its load"
+                )

@@ -14,16 +14,17 @@ import torch
 
 from lanewise.errors import InputError
 from lanewise.prove.cases import Case, cases
-from lanewise.prove.compile import Compiled, CompileError, compile_for, instructions, triton_version
+from lanewise.prove.compile import Compiled, CompileError, compile_for, triton_version
+from lanewise.prove.configurations import of_large_launches, recorded
 from lanewise.prove.launches import Configuration, kernels, short
 from lanewise.prove.reassemble import reassembled
 from lanewise.target import TARGETS, Target, compiles, find
 
-# Which target of a family is executed; the others are compiled, and their instructions compared with its.
+# Which target of a family is executed in all orders of the waves; the others in one.
 EXECUTED = ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1151", "gfx1201")
 ORDERS = ("lockstep", "forward", "reverse", "random")  # of the waves
 QUICK_ORDERS = ("lockstep", "random")
-RECORDED_ON = "gfx942"  # every Triton compiles for it: where configurations come from when no AMD target is asked for
+QUICK_TARGETS = (*EXECUTED, "sm_90", "xpu", "mps")
 
 
 @dataclass
@@ -69,7 +70,7 @@ class Outcome:
 
     case: str
     target: Target
-    code: dict[Configuration, tuple[dict[str, Any], np.ndarray, bool, str]] = field(default_factory=dict)
+    code: dict[Configuration, tuple[dict[str, Any], np.ndarray, bool]] = field(default_factory=dict)
     orders: list[str] = field(default_factory=list)
     gates: list[tuple[str, str, float, float, bool]] = field(default_factory=list)  # order, name, error, limit, ok
     stopped_at: Configuration | None = None
@@ -102,7 +103,6 @@ def execute(case_name: str, target: Target, attributes: bool, orders: Sequence[s
             numbers(done.compiled),
             done.reached,
             reassembled(done.compiled),
-            _digest(done.compiled),
         )
     return outcome
 
@@ -113,20 +113,12 @@ def numbers(compiled: Compiled) -> dict[str, Any]:
     return {name: getattr(compiled, name) for name in names}
 
 
-def _digest(compiled: Compiled) -> str:
-    """The same for two targets whose instructions are the same."""
-    import hashlib
-
-    return hashlib.sha256("\n".join(instructions(compiled.assembly)).encode()).hexdigest()
-
-
-def compile_only(config: Configuration, target: Target) -> tuple[dict[str, Any], str] | str:
-    """Numbers and digest of a configuration on a target, or why there are none; never raises."""
+def compile_only(config: Configuration, target: Target) -> dict[str, Any] | str:
+    """Numbers of a configuration on a target, or why there are none; never raises."""
     try:
-        compiled = compile_for(config, target)
+        return numbers(compile_for(config, target))
     except CompileError as error:
         return str(error)
-    return numbers(compiled), _digest(compiled) if target.vendor == "amd" else ""
 
 
 @dataclass(frozen=True)
@@ -139,6 +131,7 @@ class Plan:
         cases: to execute.
         orders: of the waves, for launches with the JIT's attributes and for plain ones (none: not executed).
         jobs: processes.
+        quick: without what is only compiled for large launches.
     """
 
     kernel: str
@@ -146,33 +139,34 @@ class Plan:
     cases: tuple[Case, ...]
     orders: dict[bool, tuple[str, ...]]
     jobs: int
+    quick: bool = False
 
-    @property
-    def executed(self) -> dict[str, Target]:
-        """The target of every family of AMD's that is executed, by family."""
-        chosen: dict[str, Target] = {}
-        for target in self.targets:
-            possible = target.vendor == "amd" and compiles(target.name, triton_version()) is not False
-            if possible and (target.family not in chosen or target.name in EXECUTED):
-                chosen[target.family] = target
-        return chosen
+    def runs(self, target: Target, attributes: bool) -> tuple[str, ...]:
+        """The orders that a target is executed in: all on one target of a family, the first on the others."""
+        if target.vendor != "amd" or compiles(target.name, triton_version()) is False:
+            return ()
+        family = [t for t in self.targets if t.family == target.family]
+        first = next((t for t in family if t.name in EXECUTED), family[0])
+        if target == first:
+            return self.orders[attributes]
+        return self.orders[attributes][:1] if attributes else ()
 
 
 def make_plan(kernel: str, targets: tuple[Target, ...], cases: tuple[Case, ...], quick: bool, jobs: int | None) -> Plan:
     """What a complete proof and a quick one look at."""
     orders = {True: QUICK_ORDERS if quick else ORDERS, False: () if quick else ORDERS}
-    return Plan(kernel, targets, cases, orders, jobs or multiprocessing.cpu_count())
+    return Plan(kernel, targets, cases, orders, jobs or multiprocessing.cpu_count(), quick)
 
 
-def chosen_targets(names: str | None) -> tuple[Target, ...]:
-    """The targets of a list with commas; all that are not the CPU without one.
+def chosen_targets(names: str | None, quick: bool) -> tuple[Target, ...]:
+    """The targets of a list with commas; without one all that are not the CPU, or those that a quick proof takes.
 
     Raises:
         InputError: a name that is not in the table.
     """
-    if names is None:
-        return tuple(target for target in TARGETS if target.vendor != "cpu")
-    return tuple(find(name.strip()) for name in names.split(","))
+    if names is not None:
+        return tuple(find(name.strip()) for name in names.split(","))
+    return tuple(t for t in TARGETS if t.vendor != "cpu" and (not quick or t.name in QUICK_TARGETS))
 
 
 def chosen_cases(pattern: str, quick: bool) -> tuple[Case, ...]:
@@ -190,32 +184,31 @@ def chosen_cases(pattern: str, quick: bool) -> tuple[Case, ...]:
 
 def prove(plan: Plan, progress: Callable[[int, int], None] = lambda done, total: None) -> list[Row]:
     """Compile and execute; rows by kernel, configuration and target."""
-    executed = list(plan.executed.values())
-    wanted = [
-        (c.name, t, a, plan.orders[a]) for t in executed for a in (True, False) if plan.orders[a] for c in plan.cases
-    ]
-    if not executed:  # the launches tell which configurations there are
-        wanted = [(c.name, find(RECORDED_ON), True, ("lockstep",)) for c in plan.cases]
+    launched = _matching(plan, set().union(*recorded(plan.cases).values()))
+    large = [] if plan.quick else _matching(plan, of_large_launches(launched))
+    possible = [t for t in plan.targets if t.path == "triton" and compiles(t.name, triton_version()) is not False]
+    runs = [(c.name, t, a, o) for t in possible for a in (True, False) if (o := plan.runs(t, a)) for c in plan.cases]
+    executed = {target for _, target, _, _ in runs}
     with ProcessPoolExecutor(plan.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        outcomes: list[Outcome] = []
-        futures = [pool.submit(execute, *job) for job in wanted]
-        for done, future in enumerate(as_completed(futures), 1):
-            outcomes.append(future.result())
-            progress(done, 2 * len(futures))
-        configs = _matching(plan, outcomes)
-        others = [t for t in plan.targets if t not in executed and compiles(t.name, triton_version()) is not False]
-        tasks = {(c, t): pool.submit(compile_only, c, t) for t in others for c in configs}
-        for done, future in enumerate(as_completed(tasks.values()), 1):
+        cases_ = [pool.submit(execute, *run) for run in runs]
+        builds = {
+            (config, target): pool.submit(compile_only, config, target)
+            for target in possible
+            for config in (large if target in executed else launched + large)
+        }
+        for done, future in enumerate(as_completed([*cases_, *builds.values()]), 1):
             future.result()
-            progress(len(futures) + done * len(futures) // len(tasks), 2 * len(futures))
-        compiled = {key: future.result() for key, future in tasks.items()}
-    rows = [row for target in executed for row in _executed_rows(target, configs, outcomes)]
-    return sorted([*rows, *_compiled_rows(plan, configs, compiled, rows, outcomes)], key=lambda r: (r.kernel, r.config))
+            progress(done, len(cases_) + len(builds))
+    outcomes, compiled = [f.result() for f in cases_], {key: f.result() for key, f in builds.items()}
+    ran = _matching(plan, {config for o in outcomes for config in (*o.code, o.stopped_at) if config})
+    rows = [row for target in plan.targets if target in executed for row in _executed_rows(target, ran, outcomes)]
+    rows += _missing_rows(launched, executed, rows)
+    rows += [_compiled_row(config, target, found) for (config, target), found in compiled.items()]
+    rows += [_absent_row(config, target) for target in plan.targets if target not in possible for config in launched]
+    return sorted(rows, key=lambda row: (row.kernel, row.config))
 
 
-def _matching(plan: Plan, outcomes: Iterable[Outcome]) -> list[Configuration]:
-    found = {config for outcome in outcomes for config in outcome.code}
-    found |= {o.stopped_at for o in outcomes if o.stopped_at}
+def _matching(plan: Plan, found: Iterable[Configuration]) -> list[Configuration]:
     names = (plan.kernel, f"*.{plan.kernel}")
     return sorted((c for c in found if any(fnmatch.fnmatch(c.name, n) for n in names)), key=lambda c: (c.name, c.label))
 
@@ -231,7 +224,7 @@ def _executed_rows(target: Target, configs: Iterable[Configuration], outcomes: I
         row, reached, notes = _row(config, target), None, []
         for outcome in mine:
             if config in outcome.code:
-                columns, seen, same, _ = outcome.code[config]
+                columns, seen, same = outcome.code[config]
                 row.compiled, row.executed = True, True
                 row.reassembled = same and row.reassembled is not False
                 reached = seen if reached is None else reached | seen
@@ -263,47 +256,39 @@ def _take_gates(row: Row, outcome: Outcome, notes: list[str]) -> None:
             notes.append(f"{outcome.case}, {order}: {name} is off by {error:.3g}, limit {limit:.3g}")
 
 
-def _compiled_rows(
-    plan: Plan, configs: Iterable[Configuration], compiled: dict, rows: list[Row], outcomes: list[Outcome]
-) -> Iterable[Row]:
-    """Rows of the targets that are compiled, or not even that."""
-    digests = {(c, o.target.family): (code[3], o.target.name) for o in outcomes for c, code in o.code.items()}
-    by_name = {(row.kernel, row.config, row.arch): row for row in rows}
-    version = triton_version()
-    for target in plan.targets:
-        if target in plan.executed.values():
-            continue
-        for config in configs:
-            row = _row(config, target)
-            if target.path == "cpu":
-                row.note = "not supported, CPU path: nothing is compiled"
-            elif (config, target) not in compiled:
-                row.note = f"not covered: Triton {version} does not compile for {target.name}"
-            elif isinstance(found := compiled[config, target], str):
-                known = compiles(target.name, version)
-                row.ok, row.note = known is not True, f"not covered: Triton {version}: {found}"
-            else:
-                row.compiled = True
-                for name, value in found[0].items():
-                    setattr(row, name, value)
-                _compare(row, config, found[1], digests, by_name)
-            yield row
+def _missing_rows(launched: list[Configuration], executed: set[Target], rows: list[Row]) -> list[Row]:
+    """Rows of what should have been executed, but its cases stopped before it."""
+    there = {(row.kernel, row.config, row.arch) for row in rows}
+    missing = [_row(config, target) for target in executed for config in launched]
+    missing = [row for row in missing if (row.kernel, row.config, row.arch) not in there]
+    for row in missing:
+        row.ok, row.note = False, "not covered: every case that launches it stopped before"
+    return missing
 
 
-def _compare(row: Row, config: Configuration, digest: str, digests: dict, by_name: dict) -> None:
-    """Take over what was executed, where the instructions are the same ones."""
-    mine, twin = digests.get((config, row.family), ("", ""))
-    other = by_name.get((config.name, config.label, twin))
-    if not digest:
-        row.note = "compiled; not executed: there is no emulator for NVIDIA"
-    elif other is None or mine != digest:
-        row.note = (
-            f"compiled; not covered by execution: its instructions are not those of {twin or 'an executed target'}"
-        )
-    else:
-        row.executed, row.orders, row.ok = other.executed, list(other.orders), other.ok
-        row.max_rel_err, row.limit, row.coverage = other.max_rel_err, other.limit, other.coverage
-        row.note = f"the same instructions as {twin}, executed there"
+def _compiled_row(config: Configuration, target: Target, found: dict[str, Any] | str) -> Row:
+    """The row of what is compiled, but not executed."""
+    row = _row(config, target)
+    if isinstance(found, str):  # where nobody has tried this Triton, it may refuse
+        row.ok = compiles(target.name, triton_version()) is not True
+        row.note = f"not covered: Triton {triton_version()}: {found}"
+        return row
+    row.compiled = True
+    for name, value in found.items():
+        setattr(row, name, value)
+    large = target.vendor == "amd"
+    row.note = "compiled; not executed: " + (
+        "launches too large for it" if large else "there is no emulator for NVIDIA"
+    )
+    return row
+
+
+def _absent_row(config: Configuration, target: Target) -> Row:
+    """The row of a target that nothing is compiled for."""
+    row = _row(config, target)
+    unsupported = target.path == "cpu"
+    row.note = "not supported, CPU path" if unsupported else f"Triton {triton_version()} does not compile for it"
+    return row
 
 
 def as_json(rows: Iterable[Row]) -> list[dict[str, Any]]:

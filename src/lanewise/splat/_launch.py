@@ -40,11 +40,6 @@ def launch(
     _compiled[key] = done.result() if hasattr(done, "result") else done
 
 
-def forget_compiled() -> None:
-    """Let the next launch of every variant go through Triton's own dispatch, for tools that watch it."""
-    _compiled.clear()
-
-
 def _on_gpu(args: tuple[Any, ...]) -> bool:
     return next(x for x in args if isinstance(x, Tensor)).is_cuda
 

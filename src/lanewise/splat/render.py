@@ -200,6 +200,7 @@ def rasterization(
             deterministic,
             chosen,
             torch.Size((*batch, C)),
+            lists.records,
         )
     if render_mode in ("ED", "RGB+ED"):
         expected = rendered[..., -1:] / alphas.clamp(min=1e-10)

@@ -121,7 +121,7 @@ def test_the_operators_pass_opcheck(background, shared):
     operands = (meta["means2d"], meta["conics"], colors, opacities, backgrounds)
     leaves = [None if x is None else x.detach().clone().requires_grad_() for x in operands]
     bounds = list_bounds(meta["isect_offsets"], meta["flatten_ids"])
-    args = (*leaves, 24, 17, meta["tile_size"], bounds, meta["flatten_ids"], None, False, False, "cpu")
+    args = (*leaves, None, 24, 17, meta["tile_size"], bounds, meta["flatten_ids"], None, False, False, "cpu")
     torch.library.opcheck(torch.ops.lanewise.rasterize.default, args)
 
 

@@ -4,7 +4,7 @@ list is then divided into those of its tiles, in the same order.
 
 The intervals are those of `reference.py`, in fp32 and a little wider: they must never miss a pair that shading
 counts. All arrays are flat over the images: means2d [M, 2], conics [M, 3] with M = I * N; opacities [M], or shared by
-the images of a batch.
+the images of a batch; records [M, 6] as of `_ellipse`.
 """
 
 from __future__ import annotations
@@ -12,27 +12,13 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from lanewise.splat._ellipse import enlarged_ellipse
+from lanewise.splat._ellipse import ellipse, gaussians_of, record_of, store_record
 from lanewise.splat.binning.reference import EVERYWHERE
-from lanewise.splat.rasterize.kernels import gaussians_of
+from lanewise.splat.rasterize.lists import RECORD
 
 _EVERYWHERE = tl.constexpr(EVERYWHERE)
+_RECORD = tl.constexpr(RECORD)
 _SLACK = tl.constexpr(2e-3)  # pixels: what fp32 rounds in coordinates of some thousand
-
-
-@triton.jit
-def _load_ellipse(radii, means2d, conics, opacities, g, row, inside):
-    """Whether Gaussians g [n], whose opacities are in rows `row`, are drawn, and their mean, conic, determinant (0:
-    degenerate), enlarged threshold and half size."""
-    seen = inside & (tl.load(radii + g * 2, inside, 0) > 0) & (tl.load(radii + g * 2 + 1, inside, 0) > 0)
-    mx, my = tl.load(means2d + g * 2, seen, 0.0), tl.load(means2d + g * 2 + 1, seen, 0.0)
-    a, b, c = (
-        tl.load(conics + g * 3, seen, 1.0),
-        tl.load(conics + g * 3 + 1, seen, 0.0),
-        tl.load(conics + g * 3 + 2, seen, 1.0),
-    )
-    det, t, half_x, half_y = enlarged_ellipse(a, b, c, tl.load(opacities + row, seen, 1.0))
-    return seen, mx, my, a, b, c, det, t, half_x, half_y + _SLACK
 
 
 @triton.jit
@@ -42,14 +28,6 @@ def _rows(my, half_y, seen, tile_height, TILE: tl.constexpr):
     last = tl.minimum(tl.floor((my + half_y - 0.5) * (1.0 / TILE)), tile_height - 1.0)
     count = tl.where(seen, tl.maximum(last - first + 1.0, 0.0), 0.0)
     return tl.minimum(first, tile_height * 1.0).to(tl.int32), count.to(tl.int32)
-
-
-@triton.jit
-def _edges(a, b, c, det, t, half_x):
-    """What `_columns` needs of an ellipse: y of its rightmost point, and slope, square and fall of its right edge
-    slope y + sqrt(square - fall y^2)."""
-    inverse = 1.0 / a
-    return -b / c * half_x, -b * inverse, 2.0 * t * inverse, det * inverse * inverse
 
 
 @triton.jit
@@ -95,17 +73,20 @@ def _coarse_rows(first_row, n_rows):
 
 @triton.jit(do_not_specialize=["N", "C", "tile_width", "tile_height"])
 def count(
-    radii, means2d, conics, opacities, tiles_per_gauss, coarse_per_gauss, totals,
+    radii, means2d, conics, opacities, records, tiles_per_gauss, coarse_per_gauss, totals,
     N, C, tile_width, tile_height,
     TILE: tl.constexpr, SHARED: tl.constexpr, BLOCK: tl.constexpr, SLOTS: tl.constexpr,
 ):  # fmt: skip
-    """tiles_per_gauss [M] int32 and coarse_per_gauss [M] int64; their sums are added to totals [2, SLOTS] int64, in
-    many places so that programs do not queue up for one."""
+    """The records; tiles_per_gauss [M] int32 and coarse_per_gauss [M] int64, whose sums are added to totals [2, SLOTS]
+    int64, in many places so that programs do not queue up for one."""
     image, n, inside = gaussians_of(tl.program_id(0), N, BLOCK)
     g, row = image * N + n, (image // C if SHARED else image) * N + n
-    seen, mx, my, a, b, c, det, t, half_x, half_y = _load_ellipse(radii, means2d, conics, opacities, g, row, inside)
+    mx, my, p, r, q, o = record_of(means2d, conics, opacities, g, row, inside)
+    store_record(records, g, mx, my, p, r, q, o, inside)
+    seen = inside & (tl.load(radii + g * 2, inside, 0) > 0) & (tl.load(radii + g * 2 + 1, inside, 0) > 0)
+    half_y, y_right, slope, square, fall = ellipse(p, r, q, o)
+    half_y += _SLACK
     first_row, n_rows = _rows(my, half_y, seen, tile_height, TILE)
-    y_right, slope, square, fall = _edges(a, b, c, det, t, half_x)
     first, rows = _coarse_rows(first_row, n_rows)
     fine, coarse = tl.zeros([BLOCK], tl.int32), tl.zeros([BLOCK], tl.int32)
     for j in range(tl.max(rows, 0)):
@@ -121,11 +102,10 @@ def count(
     tl.atomic_add(totals + SLOTS, tl.sum(coarse.to(tl.int64), 0), sem="relaxed")
 
 
-@triton.jit(do_not_specialize=["N", "C", "tile_width", "tile_height", "coarse_width", "coarse_tiles", "capacity"])
+@triton.jit(do_not_specialize=["N", "tile_width", "tile_height", "coarse_width", "coarse_tiles", "capacity"])
 def emit(
-    order, ends, radii, means2d, conics, opacities, keys, pairs,
-    N, C, tile_width, tile_height, coarse_width, coarse_tiles, capacity,
-    TILE: tl.constexpr, SHARED: tl.constexpr, BLOCK: tl.constexpr,
+    order, ends, records, keys, pairs, N, tile_width, tile_height, coarse_width, coarse_tiles, capacity,
+    TILE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """keys (coarse tile of all images) and pairs (Gaussian of all images * 16 + which of the four tiles it reaches)
     [capacity], for the Gaussians of every image in its order [I, N]; ends [I * N] int64 are the sums of their counts
@@ -134,11 +114,15 @@ def emit(
     i = image * N + n
     position = tl.load(ends + i - 1, inside & (i > 0), 0)
     inside &= tl.load(ends + i, inside, 0) > position
-    n = tl.load(order + i, inside, 0)
-    g, row = image * N + n, (image // C if SHARED else image) * N + n
-    seen, mx, my, a, b, c, det, t, half_x, half_y = _load_ellipse(radii, means2d, conics, opacities, g, row, inside)
-    first_row, n_rows = _rows(my, half_y, seen, tile_height, TILE)
-    y_right, slope, square, fall = _edges(a, b, c, det, t, half_x)
+    g = image * N + tl.load(order + i, inside, 0)
+    record = records + g * _RECORD
+    mx, my = tl.load(record, inside, 0.0), tl.load(record + 1, inside, 0.0)
+    half_y, y_right, slope, square, fall = ellipse(
+        tl.load(record + 2, inside, -1.0), tl.load(record + 3, inside, 0.0), tl.load(record + 4, inside, -1.0),
+        tl.load(record + 5, inside, 1.0),
+    )  # fmt: skip
+    half_y += _SLACK
+    first_row, n_rows = _rows(my, half_y, inside, tile_height, TILE)
     first, rows = _coarse_rows(first_row, n_rows)
     image_tile = image.to(tl.int32) * coarse_tiles
     for j in range(tl.max(rows, 0)):

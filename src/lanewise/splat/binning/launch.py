@@ -15,6 +15,7 @@ from lanewise.errors import UnsupportedError
 from lanewise.splat._launch import check_window, contiguous, launch, on_its_device
 from lanewise.splat.binning import kernels
 from lanewise.splat.binning.reference import TileLists
+from lanewise.splat.rasterize.lists import RECORD
 
 TILE_SIZE = 8  # on a GPU: the shortest lists, and squares of pixels that the rasterizer's blocks fill
 BLOCK = 32  # Gaussians a program: its loops run as long as the largest of them needs
@@ -55,16 +56,18 @@ def tile_lists(
     coarse_width, coarse_tiles = -(-tile_width // 2), -(-tile_width // 2) * -(-tile_height // 2)
     tiles = images * tile_height * tile_width
     shared = opacities.shape[-2] != C
+    records = means2d.new_empty(M, RECORD)
+    check_window(records)
     lengths = means2d.new_zeros(2, SLOTS, dtype=torch.int64)
     tiles_per_gauss = torch.empty_like(depths, dtype=torch.int32, memory_format=torch.contiguous_format)
     grid = (*depths.shape[:-1], tile_height, tile_width)
     if M == 0:
         bounds, empty = lengths.new_zeros(tiles + 1, dtype=torch.int32), lengths.new_empty(0, dtype=torch.int32)
-        return TileLists(tiles_per_gauss, empty, bounds[:-1].view(grid), tile_size, bounds, lengths)
+        return TileLists(tiles_per_gauss, empty, bounds[:-1].view(grid), tile_size, bounds, lengths, records)
     coarse_per_gauss = torch.empty_like(tiles_per_gauss, dtype=torch.int64)
     programs = (images * -(-N // BLOCK),)
     launch(
-        kernels.count, programs, *gaussians, tiles_per_gauss, coarse_per_gauss, lengths,
+        kernels.count, programs, *gaussians, records, tiles_per_gauss, coarse_per_gauss, lengths,
         N, C, tile_width, tile_height, TILE=tile_size, SHARED=shared, BLOCK=BLOCK, SLOTS=SLOTS, options=ALIKE,
     )  # fmt: skip
     sizes = capacity or _Later(lengths)
@@ -83,9 +86,8 @@ def tile_lists(
         keys.fill_(images * coarse_tiles)  # behind all tiles
     pairs = torch.empty(n_coarse, dtype=torch.int32 if M < 2**27 else torch.int64, device=depths.device)
     launch(
-        kernels.emit, programs, order, ends, *gaussians, keys, pairs,
-        N, C, tile_width, tile_height, coarse_width, coarse_tiles, n_coarse,
-        TILE=tile_size, SHARED=shared, BLOCK=BLOCK, options=ALIKE,
+        kernels.emit, programs, order, ends, records, keys, pairs,
+        N, tile_width, tile_height, coarse_width, coarse_tiles, n_coarse, TILE=tile_size, BLOCK=BLOCK, options=ALIKE,
     )  # fmt: skip
     del order, ends, coarse_per_gauss
     keys, by_tile = keys.sort(stable=True)
@@ -109,7 +111,7 @@ def tile_lists(
         kernels.divide, (images * coarse_tiles,),
         sorted_pairs, coarse_bounds, bounds, ids, *shape, n_isects, BLOCK=DIVIDE_BLOCK, options=ONE_WARP,
     )  # fmt: skip
-    return TileLists(tiles_per_gauss, ids, bounds[:-1].view(grid), tile_size, bounds, lengths)
+    return TileLists(tiles_per_gauss, ids, bounds[:-1].view(grid), tile_size, bounds, lengths, records)
 
 
 @functools.lru_cache(maxsize=16)

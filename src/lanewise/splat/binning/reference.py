@@ -27,7 +27,8 @@ class TileLists(NamedTuple):
     tiles_per_gauss [I, N] int32; flatten_ids [n_isects] int32 = image * N + Gaussian, by tile and then by depth;
     isect_offsets [I, tile_height, tile_width] int32 (int64 where lists are longer), where each tile's list begins;
     tile_size in pixels; from Triton also bounds [tiles + 1], the offsets with the end of the last list, and lengths
-    [2, n] int64, whose sums are how many entries the lists need, and the coarse lists that they are made from.
+    [2, n] int64, whose sums are how many entries the lists need, and the coarse lists that they are made from;
+    and records [M, 6], the Gaussians' shapes as its kernels keep them.
     """
 
     tiles_per_gauss: Tensor
@@ -36,6 +37,7 @@ class TileLists(NamedTuple):
     tile_size: int
     bounds: Tensor | None = None
     lengths: Tensor | None = None
+    records: Tensor | None = None
 
     def isect_ids(self, depths: Tensor) -> Tensor:
         """gsplat's 64-bit keys [n_isects]: the image above the tile's bits, the tile above 32 bits of fp32 depth.

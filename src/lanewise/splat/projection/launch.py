@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lanewise.splat._launch import check_window, contiguous, launch, on_its_device
-from lanewise.splat.projection import kernels
+from lanewise.splat.projection import kernels, kernels_backward
 from lanewise.splat.projection.op import camera_gradients
 from lanewise.splat.projection.reference import Camera, Projected
 
@@ -84,7 +84,7 @@ def backward(
         v_means2d, v_conics = _rows(grads[0]), _rows(grads[2])
         v_depths, v_compensations = contiguous(grads[1], grads[3])
         launch(
-            kernels.project_backward, (programs, B),
+            kernels_backward.project_backward, (programs, B),
             means, quats, scales, covars, viewmats, Ks, seen, v_means2d, v_depths, v_conics, v_compensations,
             v_means2d.stride(0), v_conics.stride(0), v_means, v_quats, v_scales, v_covars, v_cameras,
             N, C, camera.width, camera.height, float(camera.eps2d), COVARS=covars is not None,

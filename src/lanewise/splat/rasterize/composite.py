@@ -19,6 +19,7 @@ def _forward(
     colors: Tensor,
     opacities: Tensor,
     backgrounds: Tensor | None,
+    records: Tensor | None,
     width: int,
     height: int,
     tile_size: int,
@@ -29,13 +30,17 @@ def _forward(
     deterministic: bool | None,
     backend: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """colors [I, H, W, D], alphas, transmittance and last [I, H, W], and Triton's records (else empty), of means2d
-    [..., N, 2], conics [..., C, N, 3], colors [..., C or 1, N, D], opacities [..., C or 1, N]; I images in all."""
+    """colors [I, H, W, D], alphas, transmittance and last [I, H, W], and Triton's records (empty where they were given,
+    and else), of means2d [..., N, 2], conics [..., C, N, 3], colors [..., C or 1, N, D], opacities [..., C or 1, N]; I
+    images in all."""
     if backend == "triton":
         from lanewise.splat.rasterize import launch
 
         lists = launch.Lists(width, height, tile_size, bounds, flatten_ids, masks)
-        return launch.forward(means2d, conics, colors, opacities, backgrounds, lists)
+        made = means2d.new_empty(0)
+        if records is None:
+            records = made = launch.records_of(means2d, conics, opacities)
+        return *launch.forward(records, colors, backgrounds, lists, conics.shape[:-1]), made
     from lanewise.splat.rasterize import cpu
 
     shape = (math.prod(conics.shape[:-2]), height, width)
@@ -68,6 +73,7 @@ def _fake_forward(
     colors: Tensor,
     opacities: Tensor,
     backgrounds: Tensor | None,
+    records: Tensor | None,
     width: int,
     height: int,
     tile_size: int,
@@ -85,7 +91,7 @@ def _fake_forward(
         means2d.new_empty(shape),
         means2d.new_empty(shape),
         means2d.new_empty(shape, dtype=torch.int32),
-        means2d.new_empty((images * N, RECORD) if backend == "triton" else (0,)),
+        means2d.new_empty((images * N, RECORD) if backend == "triton" and records is None else (0,)),
     )
 
 
@@ -166,10 +172,10 @@ def _fake_gradients(
 
 
 def _save_for_backward(ctx: Any, inputs: tuple, output: tuple[Tensor, ...]) -> None:
-    means2d, conics, colors, opacities, backgrounds, *sizes, bounds, ids, masks, absgrad, deterministic, backend = (
-        inputs
-    )
-    _, _, transmittance, last, records = output
+    means2d, conics, colors, opacities, backgrounds, records, *sizes, bounds, ids, masks = inputs[:-3]
+    absgrad, deterministic, backend = inputs[-3:]
+    _, _, transmittance, last, made = output
+    records = made if records is None else records
     ctx.shapes = means2d.shape, conics.shape, colors.shape, opacities.shape
     ctx.sizes, ctx.how = sizes, (absgrad, deterministic, backend)
     if backend == "triton":  # the records hold what it needs of their shapes: the rest may be freed
@@ -210,7 +216,7 @@ def _backward_by(gradients: Callable[..., Tensor]) -> Callable[..., tuple]:
             of_cameras(grads[..., :D], colors_shape),
             of_cameras(grads[..., D], opacities_shape),
             v_backgrounds,
-            *[None] * 9,
+            *[None] * 10,
         )
 
     return backward

@@ -40,7 +40,7 @@ def pair_sides(
     bounds = list_bounds(isect_offsets, flatten_ids)
     flat_masks = None if masks is None else masks.flatten()
     lists = (width, height, tile_size, bounds, flatten_ids, flat_masks)
-    last = composite(*operands, None, *lists, False, False, chosen)[3]
+    last = composite(*operands, None, None, *lists, False, False, chosen)[3]
     if chosen == "triton":
         from lanewise.splat.rasterize import launch
 

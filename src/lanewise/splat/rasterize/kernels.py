@@ -1,9 +1,8 @@
 """The rasterizer in Triton: one program composites a square of pixels [Y, X], Gaussian by Gaussian from the front. The
 way back is in `kernels_backward.py`.
 
-Nothing in it stands for how the hardware executes a block. `pack` gathers what shading needs of a Gaussian's shape
-into one record [6]: mean x, y; p, r, q of the exponent p u^2 + q dy^2 with u = dx + r dy, in units of log2 e; opacity.
-Exponents as sums of squares do not cancel in thin Gaussians.
+Nothing in it stands for how the hardware executes a block. What shading needs of a Gaussian's shape is one record [6],
+as of `_ellipse`: binning makes the records, and `pack` where there are none.
 
 A tile's list is addressed from its own beginning, so that positions in it are 32 bits wide however long all lists are.
 """
@@ -13,21 +12,12 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from lanewise.splat._ellipse import gaussians_of, record_of, store_record
 from lanewise.splat.rasterize.lists import RECORD
 from lanewise.splat.rasterize.reference import ALPHA_CAP, ALPHA_THRESHOLD, TRANSMITTANCE_STOP
 
 RECORD_SIZE = tl.constexpr(RECORD)
 CAP, _THRESHOLD, _STOP = tl.constexpr(ALPHA_CAP), tl.constexpr(ALPHA_THRESHOLD), tl.constexpr(TRANSMITTANCE_STOP)
-_MINUS_HALF_LOG2E = tl.constexpr(-0.7213475204444817)
-
-
-@triton.jit
-def gaussians_of(pid, N, BLOCK: tl.constexpr):
-    """Of program `pid`, which takes a block of the N Gaussians of one image: that image, int64, the Gaussians [BLOCK]
-    within it, and which of them exist."""
-    programs = tl.cdiv(N, BLOCK)
-    n = pid % programs * BLOCK + tl.arange(0, BLOCK)
-    return (pid // programs).to(tl.int64), n, n < N
 
 
 @triton.jit(do_not_specialize=["N", "C"])
@@ -36,21 +26,8 @@ def pack(means2d, conics, opacities, records, N, C, SHARED: tl.constexpr, BLOCK:
     batch."""
     image, n, mask = gaussians_of(tl.program_id(0), N, BLOCK)
     g = image * N + n
-    a, b, c = (
-        tl.load(conics + g * 3, mask, 1.0),
-        tl.load(conics + g * 3 + 1, mask, 0.0),
-        tl.load(conics + g * 3 + 2, mask, 1.0),
-    )
-    # The determinant cancels in thin Gaussians: the products of two fp32 numbers are exact in fp64.
-    det = (a.to(tl.float64) * c.to(tl.float64) - b.to(tl.float64) * b.to(tl.float64)).to(tl.float32)
-    mx, my = tl.load(means2d + g * 2, mask, 0.0), tl.load(means2d + g * 2 + 1, mask, 0.0)
-    opacity = tl.load(opacities + (image // C * N + n if SHARED else g), mask, 0.0)
-    # Two numbers a store: a third of the partial writes.
-    two = tl.arange(0, 2)[None, :]
-    record, both = records + g[:, None] * RECORD_SIZE + two, mask[:, None] & (two < 2)
-    tl.store(record, tl.join(mx, my), both)
-    tl.store(record + 2, tl.join(a * _MINUS_HALF_LOG2E, b / a), both)
-    tl.store(record + 4, tl.join(det / a * _MINUS_HALF_LOG2E, opacity), both)
+    mx, my, p, r, q, o = record_of(means2d, conics, opacities, g, image // C * N + n if SHARED else g, mask)
+    store_record(records, g, mx, my, p, r, q, o, mask)
 
 
 @triton.jit
@@ -97,9 +74,12 @@ def shade(mx, my, p, r, q, o, px, py):
 def _composite(k, real, record, color, px, py, T, floor, last, a0, a1, a2, a3, C: tl.constexpr):
     """Take one Gaussian in, or nothing unless it is real. `floor` is what the transmittance may not fall to; infinite
     where a pixel has stopped."""
-    p, r, q, o = tl.load(record + 2), tl.load(record + 3), tl.load(record + 4), tl.load(record + 5)
+    two = tl.arange(0, 2)  # two numbers a load
+    mx, my = tl.split(tl.load(record + two))
+    p, r = tl.split(tl.load(record + 2 + two))
+    q, o = tl.split(tl.load(record + 4 + two))
     o = tl.where(real, o, 0.0)
-    _, _, _, _, alpha, counted = shade(tl.load(record), tl.load(record + 1), p, r, q, o, px, py)
+    _, _, _, _, alpha, counted = shade(mx, my, p, r, q, o, px, py)
     after = T * (1.0 - alpha)
     on = counted & (after > floor)
     w = tl.where(on, alpha, 0.0) * T

@@ -60,8 +60,10 @@ class Lists(NamedTuple):
         return ((self.bounds.numel() - 1) * self.squares,)
 
 
-def _records(means2d: Tensor, conics: Tensor, opacities: Tensor) -> Tensor:
+@on_its_device
+def records_of(means2d: Tensor, conics: Tensor, opacities: Tensor) -> Tensor:
     """Packed records [M, RECORD] of means2d, conics [..., cameras, N, 3] and opacities [..., cameras or 1, N]."""
+    means2d, conics, opacities = contiguous(means2d, conics, opacities)
     cameras, N = conics.shape[-3:-1]
     images = conics.shape[:-2].numel()
     records = means2d.new_empty(images * N, RECORD)
@@ -76,17 +78,16 @@ def _records(means2d: Tensor, conics: Tensor, opacities: Tensor) -> Tensor:
 
 @on_its_device
 def forward(
-    means2d: Tensor, conics: Tensor, colors: Tensor, opacities: Tensor, backgrounds: Tensor | None, lists: Lists
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """colors [I, H, W, D], alphas, transmittance and last [I, H, W], and the records, of means2d [..., N, 2], conics
-    [..., C, N, 3], colors [..., C or 1, N, D], opacities [..., C or 1, N], backgrounds [I, D]."""
-    means2d, conics, colors, opacities, backgrounds = contiguous(means2d, conics, colors, opacities, backgrounds)
-    records = _records(means2d, conics, opacities)
-    (cameras, N), D = conics.shape[-3:-1], colors.shape[-1]
-    shape = (conics.shape[:-2].numel(), lists.height, lists.width)
-    out = means2d.new_empty(*shape, D)
-    alphas, T = means2d.new_empty(shape), means2d.new_empty(shape)
-    last = means2d.new_empty(shape, dtype=torch.int32)
+    records: Tensor, colors: Tensor, backgrounds: Tensor | None, lists: Lists, pairs: torch.Size
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """colors [I, H, W, D], alphas, transmittance and last [I, H, W], of records [M, RECORD], colors [..., C or 1, N, D]
+    and backgrounds [I, D]; pairs = (..., C, N)."""
+    colors, backgrounds = contiguous(colors, backgrounds)
+    (cameras, N), D = pairs[-2:], colors.shape[-1]
+    shape = (pairs[:-1].numel(), lists.height, lists.width)
+    out = records.new_empty(*shape, D)
+    alphas, T = records.new_empty(shape), records.new_empty(shape)
+    last = records.new_empty(shape, dtype=torch.int32)
     keep = None if lists.masks is None else lists.masks.contiguous().view(torch.uint8)
     for channel in range(0, max(D, 1), CHANNELS) if T.numel() else []:
         launch(
@@ -98,7 +99,7 @@ def forward(
             SHARED_COLORS=colors.shape[-3] != cameras, MASKED=keep is not None, BACKGROUND=backgrounds is not None,
             options=ONE_WARP,
         )  # fmt: skip
-    return out, alphas, T, last, records
+    return out, alphas, T, last
 
 
 @on_its_device
@@ -151,7 +152,7 @@ def _adds_atomically(device: torch.device) -> bool:
 @on_its_device
 def pair_sides(means2d: Tensor, conics: Tensor, opacities: Tensor, lists: Lists, last: Tensor) -> Tensor:
     """The decisions of `forward`, [n_isects, tile_size^2] int8; operands without colours."""
-    records = _records(*contiguous(means2d, conics, opacities))
+    records = records_of(means2d, conics, opacities)
     sides = means2d.new_zeros((lists.ids.numel(), lists.tile_size**2), dtype=torch.int8)
     if sides.numel() and last.numel():
         launch(

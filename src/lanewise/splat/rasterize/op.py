@@ -128,9 +128,11 @@ def rasterize_lists(
     deterministic: bool | None,
     backend: Literal["cpu", "triton"],
     leading: torch.Size,
+    records: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """`rasterize_to_pixels` by kernels, with arguments that have been checked: bounds [tiles of all images + 1], and
-    conics [..., C, N, 3]; colors [..., C or 1, N, D] and opacities [..., C or 1, N] may be shared by the cameras."""
+    conics [..., C, N, 3]; colors [..., C or 1, N, D] and opacities [..., C or 1, N] may be shared by the cameras;
+    records are Triton's, where there are some already."""
     if absgrad and torch.compiler.is_compiling():
         raise UnsupportedError(
             "absgrad=True under torch.compile", why="the compiler drops attributes of tensors", fix="render eagerly"
@@ -138,7 +140,7 @@ def rasterize_lists(
     if deterministic is None and torch.are_deterministic_algorithms_enabled():
         deterministic = True
     out, alphas, *_ = composite(
-        means2d, conics, colors, opacities, backgrounds, width, height, tile_size, bounds, flatten_ids,
+        means2d, conics, colors, opacities, backgrounds, records, width, height, tile_size, bounds, flatten_ids,
         None if masks is None else masks.flatten(), absgrad, deterministic, backend,
     )  # fmt: skip
     shape = (*leading, height, width)

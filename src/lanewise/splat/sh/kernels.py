@@ -11,6 +11,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from lanewise.splat._ellipse import gaussians_of
+
 
 @triton.jit
 def _polynomial(z, L: tl.constexpr, M: tl.constexpr):
@@ -74,15 +76,13 @@ def _powers(x, y):
     return (one, x, c2, c3, c4), (one * 0.0, y, s2, s3, s4)
 
 
-@triton.jit(do_not_specialize=["N", "K"])
+@triton.jit(do_not_specialize=["N", "K", "SHARED"])
 def harmonics(
-    dirs, coeffs, visible, colors, N, K,
-    SHARED: tl.constexpr, D: tl.constexpr, DEGREE: tl.constexpr, BLOCK: tl.constexpr,
+    dirs, coeffs, visible, colors, N, K, SHARED,
+    D: tl.constexpr, DEGREE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """colors [I, N, D]; zeros where `visible` [I, N] is False."""
-    image = tl.program_id(1).to(tl.int64)
-    n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside = n < N
+    image, n, inside = gaussians_of(tl.program_id(0), N, BLOCK)
     p = image * N + n
     mask = inside & (tl.load(visible + p, inside, 0) != 0)
     x, y, z, inverse = _unit(dirs, p, mask)
@@ -101,17 +101,16 @@ def harmonics(
         tl.store(colors + p * D + d, color, inside)
 
 
-@triton.jit(do_not_specialize=["N", "K"])
+@triton.jit(do_not_specialize=["N", "K", "SHARED"])
 def harmonics_backward(
     dirs, coeffs, visible, v_colors, v_dirs, v_coeffs,
-    N, K, SHARED: tl.constexpr, D: tl.constexpr, DEGREE: tl.constexpr, DIRS: tl.constexpr, BLOCK: tl.constexpr,
+    N, K, SHARED, D: tl.constexpr, DEGREE: tl.constexpr, DIRS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """v_dirs [I, N, 3] and v_coeffs [I / SHARED, N, K, D]; coefficients above DEGREE are the caller's to clear."""
-    group = tl.program_id(1).to(tl.int64)
-    n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside = n < N
+    group, n, inside = gaussians_of(tl.program_id(0), N, BLOCK)
     row = (group * N + n) * K
-    for shared in tl.static_range(SHARED):
+    for shared in range(SHARED):
+        again = inside & (n * 0 + shared > 0)  # a later pass over the same coefficients adds to the first
         p = (group * SHARED + shared) * N + n
         mask = inside & (tl.load(visible + p, inside, 0) != 0)
         x, y, z, inverse = _unit(dirs, p, mask)
@@ -120,15 +119,15 @@ def harmonics_backward(
         v_x, v_y, v_z = 0.0 * x, 0.0 * x, 0.0 * x
         for d in tl.static_range(D):
             v = tl.load(v_colors + p * D + d, mask, 0.0)
-            _accumulate(v_coeffs + row * D + d, 0.2820947917738781 * v, inside, shared)
+            _accumulate(v_coeffs + row * D + d, 0.2820947917738781 * v, inside, again)
             for l in tl.static_range(1, DEGREE + 1):
                 for m in tl.static_range(l + 1):
                     A, dA = _polynomial(z, l, m)
                     A, dA = A * direction, dA * direction
                     plus, minus = (row + l * l + l + m) * D + d, (row + l * l + l - m) * D + d
-                    _accumulate(v_coeffs + plus, A * c[m] * v, inside, shared)
+                    _accumulate(v_coeffs + plus, A * c[m] * v, inside, again)
                     if m > 0:
-                        _accumulate(v_coeffs + minus, A * s[m] * v, inside, shared)
+                        _accumulate(v_coeffs + minus, A * s[m] * v, inside, again)
                     if DIRS:
                         gc = v * tl.load(coeffs + plus, mask, 0.0)
                         v_z += dA * gc * c[m]
@@ -145,8 +144,6 @@ def harmonics_backward(
 
 
 @triton.jit
-def _accumulate(pointer, value, mask, PASS: tl.constexpr):
-    """Store on the first pass, add on the later ones: one program owns the address."""
-    if PASS > 0:
-        value += tl.load(pointer, mask, 0.0)
-    tl.store(pointer, value, mask)
+def _accumulate(pointer, value, mask, again):
+    """Store, or add where it is done again: one program owns the address."""
+    tl.store(pointer, value + tl.load(pointer, again, 0.0), mask)

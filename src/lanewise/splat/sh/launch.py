@@ -12,6 +12,9 @@ from lanewise.splat._launch import check_window, contiguous, launch, on_its_devi
 from lanewise.splat.sh import kernels
 
 BLOCK = 128
+# Sums over images grow in memory, so that no Gaussian may have a second lane, which would read what the first writes:
+# four warps of 64 lanes are more lanes than a block has Gaussians.
+ONE_OWNER = {"num_warps": 2}
 
 
 @on_its_device
@@ -24,9 +27,9 @@ def forward(dirs: Tensor, coeffs: Tensor, visible: Tensor, degree: int) -> Tenso
     check_window(dirs, coeffs, colors)
     if colors.numel():
         launch(
-            kernels.harmonics, (-(-N // BLOCK), images),
-            dirs, coeffs, visible.view(torch.uint8), colors, N, K,
-            SHARED=images // coeffs.shape[0], D=D, DEGREE=degree, BLOCK=BLOCK,
+            kernels.harmonics, (images * -(-N // BLOCK),),
+            dirs, coeffs, visible.view(torch.uint8), colors, N, K, images // coeffs.shape[0],
+            D=D, DEGREE=degree, BLOCK=BLOCK,
         )  # fmt: skip
     return colors
 
@@ -44,8 +47,9 @@ def backward(
     check_window(v_dirs, v_coeffs)
     if v_colors.numel():
         launch(
-            kernels.harmonics_backward, (-(-N // BLOCK), groups),
-            dirs, coeffs, visible.view(torch.uint8), v_colors, v_dirs, v_coeffs, N, K,
-            SHARED=images // groups, D=D, DEGREE=degree, DIRS=need_dirs, BLOCK=BLOCK,
+            kernels.harmonics_backward, (groups * -(-N // BLOCK),),
+            dirs, coeffs, visible.view(torch.uint8), v_colors, v_dirs, v_coeffs, N, K, images // groups,
+            D=D, DEGREE=degree, DIRS=need_dirs, BLOCK=BLOCK,
+            options=ONE_OWNER if images > groups else None,
         )  # fmt: skip
     return v_dirs, v_coeffs

@@ -1,0 +1,82 @@
+"""Waits that are missing, or that wait for too few."""
+
+import numpy as np
+import pytest
+from isa_lab import kernel
+
+from lanewise.isa import WaitError, load
+
+BODY = """
+    s_load_b128 s[4:7], s[0:1], 0x0
+    v_lshlrev_b32_e32 v1, 2, v0
+    s_waitcnt lgkmcnt(0)
+    global_load_b32 v2, v1, s[4:5]
+    global_load_b32 v3, v1, s[4:5]
+    s_waitcnt vmcnt(1)
+    v_add_nc_u32_e32 v2, 1, v2
+    s_waitcnt vmcnt(0)
+    v_add_nc_u32_e32 v2, v2, v3
+    ds_store_b32 v1, v2
+    s_waitcnt lgkmcnt(0)
+    s_barrier
+    ds_load_b32 v2, v1
+    s_waitcnt lgkmcnt(0)
+    global_store_b32 v1, v2, s[6:7]
+    s_endpgm
+"""
+
+
+def run(body, **options):
+    out = np.zeros(32, np.int32)
+    load(kernel(body, lds=128, **options)).run((1,), [np.arange(32, dtype=np.int32), out])
+    return out
+
+
+def test_waits_that_are_enough():
+    assert run(BODY).tolist() == [2 * k + 1 for k in range(32)]
+
+
+@pytest.mark.parametrize("line", [k for k, x in enumerate(BODY.split("\n")) if "waitcnt" in x])
+def test_each_wait_is_needed(line):
+    lines = BODY.split("\n")
+    del lines[line]
+    with pytest.raises(WaitError):
+        run("\n".join(lines))
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"), [("vmcnt(1)", "vmcnt(2)"), ("vmcnt(0)", "vmcnt(1)"), ("lgkmcnt(0)", "lgkmcnt(1)")]
+)
+def test_a_wait_for_too_few(right, wrong):
+    with pytest.raises(WaitError):
+        run(BODY.replace(right, wrong))
+
+
+def test_a_loop_carries_what_is_under_way():
+    body = """
+        s_load_b128 s[4:7], s[0:1], 0x0
+        v_lshlrev_b32_e32 v1, 2, v0
+        v_mov_b32_e32 v2, 0
+        s_mov_b32 s8, 3
+        s_waitcnt lgkmcnt(0)
+    .L1:
+        v_add_nc_u32_e32 v3, 1, v2
+        global_load_b32 v2, v1, s[4:5]
+        s_add_i32 s8, s8, -1
+        s_cmp_lg_u32 s8, 0
+        s_cbranch_scc1 .L1
+        s_endpgm
+    """
+    with pytest.raises(WaitError, match="v2"):
+        run(body)
+    run(body.replace(".L1:\n", ".L1:\n s_waitcnt vmcnt(0)\n"))
+
+
+def test_generation_12_has_counters_of_its_own():
+    body = BODY.replace("s_waitcnt vmcnt(1)", "s_wait_loadcnt 0x1").replace("s_waitcnt vmcnt(0)", "s_wait_loadcnt 0x0")
+    first, rest = body.split("s_waitcnt lgkmcnt(0)", 1)
+    body = first + "s_wait_kmcnt 0x0" + rest.replace("s_waitcnt lgkmcnt(0)", "s_wait_dscnt 0x0")
+    body = body.replace("s_barrier", "s_barrier_signal -1\n s_barrier_wait -1")
+    assert run(body, arch="gfx1201").tolist() == [2 * k + 1 for k in range(32)]
+    with pytest.raises(WaitError):
+        run(body.replace("s_wait_kmcnt 0x0", "s_wait_dscnt 0x0"), arch="gfx1201")
