@@ -36,7 +36,7 @@ def test_a_dropped_high_half_faults():
 
 @pytest.mark.parametrize("offset", [" offset:4", " offset:-4"])
 def test_one_past_a_buffer_faults(offset):
-    with pytest.raises(MemoryFault, match="outside every buffer|before every buffer|outside"):
+    with pytest.raises(MemoryFault, match="every buffer"):
         load(kernel(COPY.format(offset=offset))).run((1,), [numbers(), np.zeros(32, np.int32)])
 
 

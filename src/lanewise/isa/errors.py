@@ -5,11 +5,11 @@ from __future__ import annotations
 from lanewise.errors import LanewiseError
 
 
-class UnsupportedInstruction(LanewiseError, NotImplementedError):
+class UnsupportedInstruction(LanewiseError, NotImplementedError):  # noqa: N818 - a name that says what it is
     """An opcode, an operand or a modifier that is not modelled, or a use of one that is not."""
 
 
-class MemoryFault(LanewiseError, IndexError):
+class MemoryFault(LanewiseError, IndexError):  # noqa: N818
     """An access outside every buffer, or outside the workgroup's LDS, or not aligned."""
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from lanewise.isa.fused import fma, fma64
-from lanewise.isa.state import U64, D, F, I, I64, U
+from lanewise.isa.state import I64, U64, D, F, I, U
 
 Array = Any
 __all__ = ["fma", "fma64"]
@@ -92,7 +92,7 @@ def count_leading(a: Array) -> Array:
 
 
 def permute_bytes(a: Array, b: Array, select: Array) -> Array:
-    """v_perm_b32: selectors 0..3 take bytes of b, 4..7 of a, 8..11 the signs of their odd bytes, 12 is 0, from 13 255."""
+    """v_perm_b32: selectors 0..3: bytes of b, 4..7: of a, 8..11: the signs of their odd bytes, 12: 0, above: 255."""
     both, result = (a.astype(U64) << U64(32)) | b, U(0)
     for k in range(4):
         s = select >> U(8 * k) & U(255)

@@ -9,8 +9,12 @@ from llvmlite import ir
 from numba.extending import intrinsic
 
 
-@intrinsic
-def _fma(typing: Any, a: Any, b: Any, c: Any) -> Any:  # noqa: ARG001 - numba's signature
+def _intrinsic(function: Any) -> Any:
+    return intrinsic(function)
+
+
+@_intrinsic
+def _fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind = context.get_value_type(signature.return_type)
         function = builder.module.declare_intrinsic("llvm.fma", [kind], ir.FunctionType(kind, [kind] * 3))
@@ -27,4 +31,6 @@ def _of(kind: str) -> Any:
     return getattr(made, "ufunc", made)
 
 
+fma: Any
+fma64: Any
 fma, fma64 = _of("float32"), _of("float64")

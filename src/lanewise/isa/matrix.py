@@ -89,10 +89,7 @@ def _wmma(kind: str, o: list[Operand], layout: Layout) -> Run:
         if not w.full:
             raise UnsupportedInstruction("a matrix instruction where some lanes are not active")
         x, y = a(w), b(w)
-        if count == 16:
-            sides = [x[:, :16], y[:, :16]]
-        else:
-            sides = [np.concatenate([s[:, :16], s[:, 16:]], 2) for s in (x, y)]
+        sides = [s[:, :16] if count == 16 else np.concatenate([s[:, :16], s[:, 16:]], 2) for s in (x, y)]
         finish(w, np.einsum("nik,njk->nij", *sides))
 
     return run

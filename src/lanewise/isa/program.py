@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from lanewise.errors import InputError
-from lanewise.isa import crosslane, matrix, memory, parse, scalar, vector, waits
+from lanewise.isa import access, crosslane, lds, matrix, parse, scalar, vector, waits
 from lanewise.isa.errors import UnsupportedInstruction
 from lanewise.isa.memory import Buffer, Memory
 from lanewise.isa.parse import Argument, Instruction, Kernel, Operand
@@ -116,7 +116,8 @@ class Program:
             UnsupportedInstruction: a use of an instruction that is not modelled.
             InputError: arguments that do not fit the kernel's.
         """
-        size = (*(int(n) for n in grid), 1, 1)[:3]
+        x, y, z, *_ = (*(int(n) for n in grid), 1, 1)
+        size = (x, y, z)
         if not self.waits_checked:
             waits.check(self)
             self.waits_checked = True
@@ -315,8 +316,8 @@ def _decoder(ins: Instruction) -> Callable[[Instruction, Layout], Run_]:
         return crosslane.decode_ds_permutation
     for start, decoder in (
         ("v_mfma_", matrix.decode), ("v_wmma_", matrix.decode), ("v_", vector.decode),
-        ("s_load_", memory.decode_scalar_load), ("s_", scalar.decode), ("ds_", memory.decode_lds),
-        ("global_", memory.decode_global), ("buffer_", memory.decode_buffer), ("scratch_", memory.decode_scratch),
+        ("s_load_", access.decode_scalar_load), ("s_", scalar.decode), ("ds_", lds.decode_lds),
+        ("global_", access.decode_global), ("buffer_", access.decode_buffer), ("scratch_", access.decode_scratch),
     ):  # fmt: skip
         if name.startswith(start):
             return decoder
@@ -333,7 +334,8 @@ def _pair(x: Instruction, y: Instruction, layout: Layout) -> Run_:
     ]  # fmt: skip
     first = _single(Instruction(x.line, x.text, x.opcode, x.form, x.operands, x.modifiers), layout)
     second = _single(Instruction(y.line, y.text, y.opcode, y.form, operands, y.modifiers), layout)
-    assert first and second
+    assert first
+    assert second
     row, spare = layout.row(target), layout.temporary + 2
     if operands == y.operands:
 

@@ -90,7 +90,8 @@ class Shadow:
             word = int(seen[a][0][slot == k][0])
             waves = sorted({int(seen[a][1][slot == k][0]), *map(int, seen[b][1][both][at[both] == k])})
             raise RaceError(
-                f"{self.what}, byte {4 * word - self.start}: {NAMES[a]} and {NAMES[b]} by waves {waves} with no barrier between them"
+                f"{self.what}, byte {4 * word - self.start}: {NAMES[a]} and {NAMES[b]} by waves {waves} "
+                "with no barrier between them"
             )
 
 

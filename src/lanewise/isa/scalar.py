@@ -15,7 +15,7 @@ import numpy as np
 from lanewise.isa import formulas as m
 from lanewise.isa.errors import UnsupportedInstruction
 from lanewise.isa.parse import EXEC, NULL, Instruction, Operand
-from lanewise.isa.state import SCALAR_ROWS, U64, D, F, I, I64, Layout, U, Waves
+from lanewise.isa.state import I64, SCALAR_ROWS, U64, D, F, I, Layout, U, Waves
 
 Run = Callable[[Waves], None]
 Array = Any
@@ -148,12 +148,12 @@ TABLE: dict[str, tuple[int, int, Callable[..., Any]]] = {
     "add_nc_u64": (64, 2, _quiet(lambda a, b: a + b)),
     "sub_u64": (64, 2, _quiet(lambda a, b: a - b)),
     "sub_nc_u64": (64, 2, _quiet(lambda a, b: a - b)),
-    **{name: (32, 2, _add_without) for name in ("add_u32", "add_co_u32")},
-    **{name: (32, 2, _add) for name in ("addc_u32", "add_co_ci_u32")},
-    **{name: (32, 2, _subtract_without) for name in ("sub_u32", "sub_co_u32")},
-    **{name: (32, 2, _subtract) for name in ("subb_u32", "sub_co_ci_u32")},
-    **{name: (32, 2, _add_signed) for name in ("add_i32", "add_co_i32")},
-    **{name: (32, 2, _subtract_signed) for name in ("sub_i32", "sub_co_i32")},
+    **dict.fromkeys(("add_u32", "add_co_u32"), (32, 2, _add_without)),
+    **dict.fromkeys(("addc_u32", "add_co_ci_u32"), (32, 2, _add)),
+    **dict.fromkeys(("sub_u32", "sub_co_u32"), (32, 2, _subtract_without)),
+    **dict.fromkeys(("subb_u32", "sub_co_ci_u32"), (32, 2, _subtract)),
+    **dict.fromkeys(("add_i32", "add_co_i32"), (32, 2, _add_signed)),
+    **dict.fromkeys(("sub_i32", "sub_co_i32"), (32, 2, _subtract_signed)),
     **{f"lshl{k}_add_u32": (32, 2, _shifted_add(k)) for k in (1, 2, 3, 4)},
     "max_i32": (32, 2, _choose(I, False)),
     "max_u32": (32, 2, _choose(U, False)),

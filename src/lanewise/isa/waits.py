@@ -112,11 +112,8 @@ def waited(ins: Instruction) -> dict[str, int] | None:
 
 
 def _finish(state: State, counter: str, n: int, generation: int) -> None:
-    if counter == "lds" and generation < 12:
-        # LDS and scalar memory share lgkmcnt.
-        unordered = ("lds", "smem", 0) in state
-    else:
-        unordered = counter == "scalar"
+    # Before generation 12, LDS and scalar memory share lgkmcnt.
+    unordered = counter == "scalar" or (counter == "lds" and generation < 12 and ("lds", "smem", 0) in state)
     for key in [k for k, later in state.items() if k[0] == counter and (n == 0 or (not unordered and later >= n))]:
         del state[key]
 
