@@ -181,7 +181,7 @@ TABLE: dict[str, tuple[int, int, Callable[..., Any]]] = {
     "abs_i32": (32, 1, _logic(lambda a, _: np.abs(a.view(I)).view(U))),
     "sext_i32_i8": (32, 1, _quiet(lambda a, _: a.astype(np.int8).astype(I).view(U))),
     "sext_i32_i16": (32, 1, _quiet(lambda a, _: a.astype(np.int16).astype(I).view(U))),
-    "bcnt1_i32_b32": (32, 1, _logic(lambda a, _: np.bitwise_count(a).astype(U))),
+    "bcnt1_i32_b32": (32, 1, _logic(lambda a, _: m.count_bits(a).astype(U))),
     "ff1_i32_b32": (32, 1, _quiet(lambda a, _: m.count_trailing(a).view(U))),
     "ctz_i32_b32": (32, 1, _quiet(lambda a, _: m.count_trailing(a).view(U))),
     "flbit_i32_b32": (32, 1, _quiet(lambda a, _: m.count_leading(a).view(U))),
@@ -197,7 +197,7 @@ TABLE: dict[str, tuple[int, int, Callable[..., Any]]] = {
 }  # fmt: skip
 # 64-bit source, 32-bit result
 FROM_WIDE: dict[str, Callable[..., Any]] = {
-    "bcnt1_i32_b64": _logic(lambda a, _: np.bitwise_count(a).astype(U)),
+    "bcnt1_i32_b64": _logic(lambda a, _: m.count_bits(a).astype(U)),
     "ff1_i32_b64": _quiet(lambda a, _: m.count_trailing(a).view(U)),
     "ctz_i32_b64": _quiet(lambda a, _: m.count_trailing(a).view(U)),
 }
