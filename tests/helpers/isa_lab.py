@@ -18,10 +18,11 @@ def execute(
     wave: int = 32,
     active: np.ndarray | None = None,
     arch: str | None = None,
+    accumulators: int = 8,
 ) -> Waves:
     """The state after one instruction. vectors: [lanes] of any 32-bit type, by register; others hold 0."""
     ins = parse.instruction(1, text)
-    layout = Layout(24, 8, wave, arch or ARCH[wave])
+    layout = Layout(24, accumulators, wave, arch or ARCH[wave])
     function = program._decode(ins, layout)
     waves = Waves(layout, 1)
     waves.vectors[...] = 0

@@ -69,10 +69,8 @@ def _buffer_address(v: Operand, resource: Operand, s: Operand, offset: int, offe
         shape = w.active.shape
         inside = w.u[row] if offen else zero
         valid, address = inside <= last[:, None], inside + base[:, None]
-        if valid.all():
-            active = active_lanes(w)
-        else:
-            active = np.broadcast_to(valid, shape) if w.full else valid & w.active
+        inside_all = bool(valid.all())
+        active = active_lanes(w) if inside_all else np.broadcast_to(valid, shape) & w.active
         address = address if address.shape == shape else np.broadcast_to(address, shape)
         return w.machine.memory.positions(address, active, size, align), active
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from lanewise.isa import vector
 from lanewise.isa.errors import UnsupportedInstruction
+from lanewise.isa.formulas import count_bits
 from lanewise.isa.parse import Instruction, Operand
 from lanewise.isa.scalar import read
 from lanewise.isa.state import U64, I, Layout, U, Waves
@@ -159,7 +160,7 @@ def _mbcnt(high: bool) -> Callable[[list[Operand], dict[str, Any], Layout], Run]
         n = np.clip(lane - (32 if high else 0), 0, 32)
         below = ((1 << n.astype(np.int64)) - 1).astype(U)[None]
         a, b, row = vector.source(layout, o[1], "u"), vector.source(layout, o[2], "u"), layout.row(o[0])
-        return lambda w: w.put(row, np.bitwise_count(a(w) & below) + b(w))
+        return lambda w: w.put(row, count_bits(a(w) & below) + b(w))
 
     return decoder
 

@@ -55,6 +55,14 @@ def median(a: Array, b: Array, c: Array) -> Array:
 # ---- whole numbers
 
 
+def count_bits(a: Array) -> Array:
+    """Bits that are set."""
+    if hasattr(np, "bitwise_count"):  # since numpy 2.0
+        return np.bitwise_count(a)
+    a = np.ascontiguousarray(a)
+    return np.unpackbits(a.view(np.uint8).reshape(*a.shape, a.itemsize), axis=-1).sum(-1, dtype=np.uint8)
+
+
 def low24(a: Array) -> Array:
     """The low 24 bits, sign-extended."""
     return (a << I(8)) >> I(8)
@@ -83,7 +91,7 @@ def reverse_bits(a: Array) -> Array:
 def count_trailing(a: Array) -> Array:
     """Position of the lowest set bit; -1 where there is none."""
     one = a.dtype.type(1)
-    return np.where(a == 0, I(-1), np.bitwise_count((a & (~a + one)) - one).astype(I))
+    return np.where(a == 0, I(-1), count_bits((a & (~a + one)) - one).astype(I))
 
 
 def count_leading(a: Array) -> Array:

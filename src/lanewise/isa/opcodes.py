@@ -132,7 +132,7 @@ TABLE: dict[str, Entry] = {
     "bfe_i32": ("u", "uuu", m.signed_field),
     "bfi_b32": ("u", "uuu", lambda a, b, c: a & b | ~a & c),
     "bfm_b32": ("u", "uu", lambda a, b: ((U(1) << (a & U(31))) - U(1)) << (b & U(31))),
-    "bcnt_u32_b32": ("u", "uu", lambda a, b: np.bitwise_count(a) + b),
+    "bcnt_u32_b32": ("u", "uu", lambda a, b: m.count_bits(a) + b),
     "alignbit_b32": ("u", "uuu", lambda a, b, c: (((a.astype(U64) << U64(32)) | b) >> (c & U(31))).astype(U)),
     "alignbyte_b32": ("u", "uuu", lambda a, b, c: (((a.astype(U64) << U64(32)) | b) >> U(8) * (c & U(3))).astype(U)),
     "perm_b32": ("u", "uuu", m.permute_bytes),
