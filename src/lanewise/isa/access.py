@@ -57,18 +57,23 @@ def _buffer_address(v: Operand, resource: Operand, s: Operand, offset: int, offe
     if (v.kind in "va") != offen or resource.kind != "s" or resource.count != 4:
         raise UnsupportedInstruction("buffer address")
     row, number, extra = layout.row(v) if offen else -1, resource.index, read(layout, s)
+    zero = np.zeros((1, 1), U)
 
     def where(w: Waves, size: int, align: int) -> tuple[Array, Array | None]:
-        word1 = w.s[number + 1].astype(U64)
-        if (word1 >> U64(16) & U64(0x3FFF)).any() or (word1 >> U64(31)).any():
-            raise UnsupportedInstruction("a buffer with a stride or a swizzle")
-        base = w.s[number] | (word1 & U64(0xFFFF)) << U64(32)
-        soffset = extra(w).astype(U64)
-        inside = (w.u[row].astype(U64) if offen else np.zeros((w.count, 1), U64)) + U64(offset)
-        records = w.s[number + 2].astype(U64)
-        valid = np.broadcast_to(inside + (soffset + U64(size))[:, None] <= records[:, None], w.active.shape)
-        active = valid if w.full else valid & w.active
-        address = np.broadcast_to(inside + (base + soffset)[:, None], w.active.shape)
+        word1 = w.s[number + 1]
+        if (word1 & U(0xFFFF0000)).any():
+            raise UnsupportedInstruction("a buffer with a stride or a swizzle, or past 48 bits")
+        soffset = extra(w)
+        base = (w.s[number] | word1.astype(U64) << U64(32)) + soffset + U64(offset)
+        last = w.s[number + 2].astype(I64) - soffset - (size + offset)  # the last offset that is inside
+        shape = w.active.shape
+        inside = w.u[row] if offen else zero
+        valid, address = inside <= last[:, None], inside + base[:, None]
+        if valid.all():
+            active = active_lanes(w)
+        else:
+            active = np.broadcast_to(valid, shape) if w.full else valid & w.active
+        address = address if address.shape == shape else np.broadcast_to(address, shape)
         return w.machine.memory.positions(address, active, size, align), active
 
     return where

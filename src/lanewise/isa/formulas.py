@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from lanewise.isa.errors import UnsupportedInstruction
 from lanewise.isa.fused import fma, fma64
 from lanewise.isa.state import I64, U64, D, F, I, U
 
@@ -28,6 +27,29 @@ def modified_bits(a: Array, negative: bool, absolute: bool) -> Array:
     """Float source modifiers on the bits."""
     a = a & U(0x7FFFFFFF) if absolute else a
     return a ^ U(0x80000000) if negative else a
+
+
+def largest(a: Array, b: Array) -> Array:
+    """v_max: a number before NaN, 0 before -0."""
+    zeros = (a == 0) & (b == 0)
+    return np.where(zeros, a + b, np.fmax(a, b)) if zeros.any() else np.fmax(a, b)
+
+
+def least(a: Array, b: Array) -> Array:
+    """v_min: a number before NaN, -0 before 0."""
+    zeros = (a == 0) & (b == 0)
+    return np.where(zeros, -(-a - b), np.fmin(a, b)) if zeros.any() else np.fmin(a, b)
+
+
+def fraction(a: Array) -> Array:
+    """v_fract_f32: less than 1; NaN where there is none."""
+    return np.minimum(a - np.floor(a), F(0.99999994))
+
+
+def median(a: Array, b: Array, c: Array) -> Array:
+    """v_med3_f32: of three numbers; where one is NaN the least of the others."""
+    none = np.isnan(a) | np.isnan(b) | np.isnan(c)
+    return np.where(none, least(least(a, b), c), largest(least(a, b), least(largest(a, b), c)))
 
 
 # ---- whole numbers
@@ -70,14 +92,15 @@ def count_leading(a: Array) -> Array:
 
 
 def permute_bytes(a: Array, b: Array, select: Array) -> Array:
-    """v_perm_b32: selectors 0..3 take bytes of b, 4..7 of a, 12 gives 0 and from 13 255."""
+    """v_perm_b32: selectors 0..3: bytes of b, 4..7: of a, 8..11: the signs of their odd bytes, 12: 0, above: 255."""
     both, result = (a.astype(U64) << U64(32)) | b, U(0)
     for k in range(4):
         s = select >> U(8 * k) & U(255)
-        if ((s >= 8) & (s < 12)).any():
-            raise UnsupportedInstruction("v_perm_b32 with a sign selector")
-        byte = (both >> (s & U(7)).astype(U64) * U64(8) & U64(255)).astype(U)
-        result = result | np.where(s < 8, byte, np.where(s == 12, U(0), U(255))) << U(8 * k)
+        sign = (s >= 8) & (s < 12)
+        place = np.where(sign, U(2) * s - U(15), s & U(7))
+        byte = (both >> place.astype(U64) * U64(8) & U64(255)).astype(U)
+        byte = np.where(sign, (byte >> U(7)) * U(255), byte)
+        result = result | np.where(s < 12, byte, np.where(s == 12, U(0), U(255))) << U(8 * k)
     return result
 
 
@@ -155,7 +178,7 @@ def div_scale(s0: Array, s1: Array, s2: Array) -> tuple[Array, Array]:
         ((s2 == 0) | (s1 == 0), np.full_like(s0, np.nan), False),
         (ahead >= far, np.where(same1, up, s0), True),
         (denormal(a), up, False),
-        (rcp & quotient, np.where(same1, up, s0), True),
+        (rcp & quotient, np.where(same1, down, s0), True),  # the document says up, which overflows
         (rcp, down, False),
         (quotient, np.where(same2, up, s0), True),
         (_exponent(s2) <= small, up, False),
@@ -167,10 +190,12 @@ def div_scale(s0: Array, s1: Array, s2: Array) -> tuple[Array, Array]:
 
 def div_fmas(a: Array, b: Array, c: Array, vcc: Array) -> Array:
     """fma(a, b, c), scaled back where v_div_scale's flag says so."""
-    double = a.dtype == D
-    result = fma64(a, b, c) if double else fma(a, b, c)
-    middle, by = (1023, 128) if double else (127, 64)
-    return np.ldexp(result, np.where(vcc, np.where(_exponent(c) > middle, by, -by), 0).astype(I))
+    middle, by = (1023, 128) if a.dtype == D else (127, 64)
+    scale = np.where(vcc, np.where(_exponent(c) > middle, by, -by), 0).astype(I)
+    if a.dtype == D:
+        return np.ldexp(fma64(a, b, c), scale)
+    exact = fma64(a.astype(D), b.astype(D), c.astype(D))  # a denormal quotient is rounded once
+    return np.where(vcc, np.ldexp(exact, scale), fma(a, b, c)).astype(F)
 
 
 def div_fixup(quotient: Array, denominator: Array, numerator: Array) -> Array:

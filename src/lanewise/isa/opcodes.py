@@ -35,7 +35,7 @@ TABLE: dict[str, Entry] = {
     "floor_f32": ("f", "f", np.floor),
     "ceil_f32": ("f", "f", np.ceil),
     "trunc_f32": ("f", "f", np.trunc),
-    "fract_f32": ("f", "f", lambda a: np.fmin(a - np.floor(a), F(0.99999994))),
+    "fract_f32": ("f", "f", m.fraction),
     "exp_f32": ("f", "f", np.exp2),
     "log_f32": ("f", "f", lambda a: np.log2(a.astype(D)).astype(F)),
     "rcp_f32": ("f", "f", m.reciprocal),
@@ -68,10 +68,10 @@ TABLE: dict[str, Entry] = {
     "add_f64": ("D", "DD", np.add),
     "mul_f64": ("D", "DD", np.multiply),
     "fma_f64": ("D", "DDD", m.fma64),
-    "max_f64": ("D", "DD", np.fmax),
-    "min_f64": ("D", "DD", np.fmin),
-    "max_num_f64": ("D", "DD", np.fmax),
-    "min_num_f64": ("D", "DD", np.fmin),
+    "max_f64": ("D", "DD", m.largest),
+    "min_f64": ("D", "DD", m.least),
+    "max_num_f64": ("D", "DD", m.largest),
+    "min_num_f64": ("D", "DD", m.least),
     "add_num_f64": ("D", "DD", np.add),
     "rcp_f64": ("D", "D", lambda a: 1 / a),
     "rsq_f64": ("D", "D", lambda a: 1 / np.sqrt(a)),
@@ -163,13 +163,13 @@ TABLE: dict[str, Entry] = {
     "cndmask_b16": ("w", "wwm", lambda a, b, c: np.where(c, b, a)),
 }
 for _suffix in ("f32", "num_f32"):
-    TABLE[f"max_{_suffix}"] = ("f", "ff", np.fmax)
-    TABLE[f"min_{_suffix}"] = ("f", "ff", np.fmin)
-    TABLE[f"max3_{_suffix}"] = ("f", "fff", lambda a, b, c: np.fmax(np.fmax(a, b), c))
-    TABLE[f"min3_{_suffix}"] = ("f", "fff", lambda a, b, c: np.fmin(np.fmin(a, b), c))
-    TABLE[f"maxmin_{_suffix}"] = ("f", "fff", lambda a, b, c: np.fmin(np.fmax(a, b), c))
-    TABLE[f"minmax_{_suffix}"] = ("f", "fff", lambda a, b, c: np.fmax(np.fmin(a, b), c))
-    TABLE[f"med3_{_suffix}"] = ("f", "fff", lambda a, b, c: np.fmax(np.fmin(a, b), np.fmin(np.fmax(a, b), c)))
+    TABLE[f"max_{_suffix}"] = ("f", "ff", m.largest)
+    TABLE[f"min_{_suffix}"] = ("f", "ff", m.least)
+    TABLE[f"max3_{_suffix}"] = ("f", "fff", lambda a, b, c: m.largest(m.largest(a, b), c))
+    TABLE[f"min3_{_suffix}"] = ("f", "fff", lambda a, b, c: m.least(m.least(a, b), c))
+    TABLE[f"maxmin_{_suffix}"] = ("f", "fff", lambda a, b, c: m.least(m.largest(a, b), c))
+    TABLE[f"minmax_{_suffix}"] = ("f", "fff", lambda a, b, c: m.largest(m.least(a, b), c))
+    TABLE[f"med3_{_suffix}"] = ("f", "fff", m.median)
 for _kind in ("i32", "u32"):
     _t = _kind[0]
     TABLE[f"maxmin_{_kind}"] = (_t, _t * 3, lambda a, b, c: np.minimum(np.maximum(a, b), c))

@@ -109,6 +109,14 @@ def store(w: Waves, space: Space, where: Array, active: Array | None, row: int, 
             space.shadow.note(races.WRITE, where + 4 * k, w.number, active, value)
 
 
+def _greater(old: Any, new: Any) -> Any:
+    return new if new > old else old  # a NaN that is there stays
+
+
+def _smaller(old: Any, new: Any) -> Any:
+    return new if new < old else old
+
+
 ATOMICS: dict[str, tuple[Any, Any]] = {
     "add": (np.add, U), "add_u32": (np.add, U), "add_x2": (np.add, U64), "add_u64": (np.add, U64),
     "sub": (np.subtract, U), "sub_u32": (np.subtract, U), "add_f32": (np.add, F), "add_f64": (np.add, D),
@@ -119,8 +127,8 @@ ATOMICS: dict[str, tuple[Any, Any]] = {
     "swap_x2": ("swap", U64), "swap_b64": ("swap", U64), "cmpswap": ("compare", U), "cmpswap_b32": ("compare", U),
     "cmpswap_x2": ("compare", U64), "cmpswap_b64": ("compare", U64), "umax_x2": (np.maximum, U64),
     "max_u64": (np.maximum, U64), "or_x2": (np.bitwise_or, U64), "or_b64": (np.bitwise_or, U64),
-    "max_f32": (np.fmax, F), "min_f32": (np.fmin, F), "fmax": (np.fmax, F), "fmin": (np.fmin, F),
-    "max_num_f32": (np.fmax, F), "min_num_f32": (np.fmin, F), "max_f64": (np.fmax, D), "min_f64": (np.fmin, D),
+    "max_f32": (_greater, F), "min_f32": (_smaller, F), "fmax": (_greater, F), "fmin": (_smaller, F),
+    "max_num_f32": (np.fmax, F), "min_num_f32": (np.fmin, F), "max_f64": (_greater, D), "min_f64": (_smaller, D),
 }  # fmt: skip
 
 

@@ -48,9 +48,9 @@ def _mad64(operands: list[Operand], signed: bool, layout: Layout) -> Run:
         product = (x.astype(I64) * b(w)).view(U64) if signed else x.astype(U64) * b(w)
         addend = c(w)
         total = product + addend
-        if signed:
+        if signed:  # bit 64 of the sum of the two, sign-extended
             p, q, t = (y.view(I64) for y in (product, addend, total))
-            carry = ((p ^ t) & (q ^ t)) < 0
+            carry = (t < 0) ^ (((p ^ t) & (q ^ t)) < 0)
         else:
             carry = total < product
         write(w, total)

@@ -190,6 +190,7 @@ def _gate_lists(scene: Scene, meta: dict) -> GateResult:
     size = {"tile_size": meta["tile_size"], "width": scene.width, "height": scene.height}
     want = bin_gaussians(*operands, **size, backend="reference")
     same = torch.equal(meta["flatten_ids"], want.flatten_ids)
+    same &= torch.equal(meta["tiles_per_gauss"].flatten(), want.tiles_per_gauss.flatten())
     same &= torch.equal(meta["isect_offsets"].flatten().long(), want.isect_offsets.flatten().long())
     return GateResult("lists", 0.0 if same else 1.0, 0.0)
 

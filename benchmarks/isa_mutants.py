@@ -1,0 +1,120 @@
+"""Mutants of the product's machine code: is every one that changes an output detected?
+
+python benchmarks/isa_mutants.py                               # all kernels, all mutants: hours
+python benchmarks/isa_mutants.py --each 4 --arch gfx942,gfx1100
+python benchmarks/isa_mutants.py --asm kernel.s --spec spec.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import fnmatch
+import multiprocessing
+import os
+import resource
+import sys
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+import _harness
+import torch
+
+from lanewise.isa.mutate import ORDERS, Examination, Outcome, mutants, sample
+from lanewise.prove.asm import read, read_spec
+from lanewise.prove.cases import cases
+from lanewise.prove.compile import compile_for, triton_version
+from lanewise.prove.mutation import launched, on_cases, on_spec
+from lanewise.prove.run import EXECUTED
+from lanewise.target import compiles, find
+
+CASES = 3  # that a mutant is tried on, of those that launch its configuration
+MEMORY = 6 * 2**30  # a mutant may ask for any amount
+STATUSES = ("value", "error", "same", "unreached", "invalid", "missed")
+
+
+def row_of(kernel: str, arch: str, config: str, outcomes: list[Outcome]) -> dict[str, Any]:
+    """Counts by rule, and every mutant that no run showed."""
+    counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+    for outcome in outcomes:
+        counts[outcome.mutant.rule.name][outcome.status] += 1
+    silent = [o for o in outcomes if o.status in ("same", "unreached", "missed")]
+    return {
+        "kernel": kernel,
+        "arch": arch,
+        "config": config,
+        "mutants": len(outcomes),
+        **{status: sum(count[status] for count in counts.values()) for status in STATUSES},
+        "rules": {rule: dict(count) for rule, count in sorted(counts.items())},
+        "silent": [{"mutant": str(o.mutant), "status": o.status, "reason": o.detail} for o in silent],
+    }
+
+
+def examine_kernel(
+    kernel: str, arch: str, each: int, configurations: int, orders: tuple[str, ...]
+) -> list[dict[str, Any]]:
+    """A row for each of so many configurations of a kernel, on the cases that launch it."""
+    torch.set_num_threads(1)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    target = find(arch)
+    rows = []
+    found = launched([case for case in cases() if kernel in case.kernels], target)
+    mine = [(config, launching) for config, launching in found.items() if config.name == kernel]
+    for config, launching in mine[: configurations or len(mine)]:
+        compiled = compile_for(config, target)
+        execute = on_cases(launching[:CASES], target, config)
+        examination = Examination(compiled.assembly, execute, compiled.function, orders)
+        chosen = sample(mutants(compiled.assembly, compiled.function), each or sys.maxsize)
+        rows.append(row_of(kernel, arch, config.label, [examination.examine(mutant) for mutant in chosen]))
+    return rows
+
+
+def main() -> int:
+    """Runs what is asked for; the exit code is 1 where a mutant was missed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kernel", default="*", help="pattern of kernels' names")
+    parser.add_argument("--arch", default=",".join(EXECUTED), help="targets, with commas")
+    parser.add_argument("--each", type=int, default=0, help="mutants of each rule and kernel; all without it")
+    parser.add_argument("--configurations", type=int, default=0, help="of each kernel; all without it")
+    parser.add_argument("--orders", default=",".join(ORDERS), help="wave orders, with commas")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--asm", type=Path)
+    parser.add_argument("--spec", type=Path)
+    options = parser.parse_args()
+    orders = tuple(options.orders.split(","))
+    if options.asm:
+        names, text = read_spec(options.spec), read(options.asm)
+        examination = Examination(text, on_spec(list(names["cases"]())), names.get("kernel"), orders)
+        chosen = sample(mutants(text, names.get("kernel")), options.each or sys.maxsize)
+        rows = [row_of(options.asm.name, examination.arch, "", [examination.examine(m) for m in chosen])]
+        show(rows)
+        return int(any(row["missed"] for row in rows))
+    archs = [arch for arch in options.arch.split(",") if compiles(arch, triton_version()) is not False]
+    rows = []
+    with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        names = sorted({kernel for case in cases() for kernel in case.kernels})
+        jobs = [
+            pool.submit(examine_kernel, kernel, arch, options.each, options.configurations, orders)
+            for kernel in names
+            if fnmatch.fnmatch(kernel, options.kernel)
+            for arch in archs
+        ]
+        for job in as_completed(jobs):
+            show(job.result())
+            rows += job.result()
+    print(_harness.merge("isa_mutants", rows, ("kernel", "arch", "config")))
+    return int(any(row["missed"] for row in rows))
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    """A line a row, and a line for each mutant that was missed."""
+    for row in rows:
+        print(row["kernel"], row["arch"], *(f"{status} {row[status]}" for status in STATUSES), flush=True)
+        for silent in row["silent"]:
+            if silent["status"] == "missed":
+                print("   MISSED", silent["mutant"], flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
