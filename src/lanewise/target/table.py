@@ -18,7 +18,7 @@ class Target:
     Attributes:
         name: the architecture as its compiler names it ("sm_90", "gfx942", "cpu").
         vendor: who makes it; "cpu" for the host's processor.
-        family: what shares one instruction set: AMD's RDNA 2 to 4 are "10.3", "11", "11.5" and "12"; all others their own.
+        family: what shares one instruction set: "10.3", "11", "11.5" and "12" are RDNA 2 to 4; all others their own.
         path: what runs there: "triton" for the kernels, "cpu" where they are not supported and tensors have to live on
             the CPU.
         wave: lanes that execute together; 1 on the CPU. Kernels never see it: it is for reports, proofs and launch
