@@ -18,7 +18,7 @@ class Target:
     Attributes:
         name: the architecture as its compiler names it ("sm_90", "gfx942", "cpu").
         vendor: who makes it; "cpu" for the host's processor.
-        family: what shares one instruction set: "10.3", "11", "11.5" and "12" are AMD's RDNA 2 to 4, "gfx9" by name.
+        family: what shares one instruction set: "10.3", "11", "11.5" and "12" are RDNA 2 to 4; all others their own.
         path: what runs there: "triton" for the kernels, "cpu" where they are not supported and tensors have to live on
             the CPU.
         wave: lanes that execute together; 1 on the CPU. Kernels never see it: it is for reports, proofs and launch
@@ -109,7 +109,8 @@ def compiles(name: str, triton_version: str) -> bool | None:
 # AMD's targets for which Triton compiles an fp32 `tl.atomic_add` to one instruction (global_atomic_add_f32), and the
 # first of the releases 3.4, 3.6 and 3.9 that does. For the others it writes a loop around a compare-and-swap, which
 # starts again whenever another program was faster: for gfx90a and gfx11 too, although they have the instruction. Found
-# by compiling a kernel for each, with addresses that are only known when it runs.
+# by compiling a kernel for each, with addresses that are only known when it runs. (Where Triton's JIT sees tensors of
+# less than 2 GiB, 3.9 does use the instruction of gfx11, as buffer_atomic_add_f32.)
 FLOAT_ATOMICS_SINCE = {"gfx942": (3, 4), "gfx950": (3, 4), "gfx1200": (3, 4), "gfx1201": (3, 4)}
 
 
