@@ -277,7 +277,7 @@ def gate_project(scene: Scene, kernels: Kernels = CPU) -> list[GateResult]:
         truths = truths or truth
         for name, single in run(world, torch.float32, False, visible)[1].items():
             limits[name] = max(limits[name], HEADROOM * relative_error(single, truth[name]))
-    # Radii are rounded up: they may be one apart, or by rounding where large; one Gaussian may be culled on one side only.
+    # Radii are rounded up: one apart is fine, or what rounding does to large ones; one may be culled on one side only.
     want = run(scene, torch.float64, False)[0]
     apart = ((radii - want).abs() > 1 + 1e-4 * want).any(-1)
     gates = [GateResult(name, relative_error(got[name], truths[name]), limits[name]) for name in got]
