@@ -221,7 +221,10 @@ def _conditional_move(match: Any, o: list[Operand], layout: Layout) -> Run:
 
 def _fused(match: Any, o: list[Operand], layout: Layout) -> Run:
     """s_fmac: a * b + d; s_fmaak: a * b + K; s_fmamk: a * K + b, all in the order of the text."""
-    a, b, c = (read(layout, x) for x in ([*o[1:], o[0]] if match[1] == "c" else o[1:]))
+    sources = [*o[1:], o[0]] if match[1] == "c" else o[1:]
+    if len(sources) != 3:
+        raise UnsupportedInstruction("operand count")
+    a, b, c = (read(layout, x) for x in sources)
     d = o[0].index
 
     def run(w: Waves) -> None:
