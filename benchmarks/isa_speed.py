@@ -21,7 +21,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from lanewise.isa import load
-from lanewise.splat.rasterize import kernels
+from lanewise.splat.rasterize import kernels, kernels_backward
 from lanewise.target.table import find
 
 RESULTS = Path(__file__).parent / "results"
@@ -80,7 +80,7 @@ def cases() -> dict[str, tuple[Any, tuple[int, ...], list[Any], dict[str, Any], 
     v_colors, v_alphas = g.standard_normal((pixels, CHANNELS), np.float32), g.standard_normal(pixels, np.float32)
     v = np.zeros((M, CHANNELS + 6), np.float32)
     backward = (
-        kernels.composite_backward, (tiles,),
+        kernels_backward.composite_backward, (tiles,),
         [records, colors, bounds, ids, None, T, last, v_colors, v_alphas, v, *sizes, CHANNELS + 6],
         {**shapes, "C": CHANNELS, "SHARED_COLORS": False, "BACKGROUND": False, "ALPHAS": True, "ABSGRAD": False,
          "ORDERED": False},
