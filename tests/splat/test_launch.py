@@ -27,6 +27,7 @@ class Kernel:
 
     def __init__(self) -> None:
         self.arg_names = ["x", "y", "n", "A", "B"]
+        self.do_not_specialize = ["n"]
         self.variants: list[Compiled] = []
 
     def __getitem__(self, grid: tuple[int, ...]) -> Any:
@@ -118,3 +119,26 @@ def test_rows_that_31_bits_cannot_number_are_refused():
     check_rows(2**31 - 1)
     with pytest.raises(UnsupportedError, match=r"2147483648 rows in one launch.*fewer of them"):
         check_rows(2**31, fix="fewer of them")
+
+
+def test_a_kernel_that_specializes_on_a_number_is_refused(kernel):
+    kernel.do_not_specialize = []
+    with pytest.raises(AssertionError, match=r"\['n'\] have to be in do_not_specialize"):
+        run(kernel, *SAME)
+    assert not kernel.variants
+
+
+def test_numbers_are_kept_but_not_from_a_capture(monkeypatch):
+    pytest.importorskip("triton")
+    from lanewise.splat.binning import launch as lists
+
+    class Device:
+        type = "cuda"
+
+    made = []
+    monkeypatch.setattr(lists, "_kept_numbers", lambda *_: "kept")
+    monkeypatch.setattr(torch, "arange", lambda *_, **__: made.append(1) or "fresh")
+    for capturing, want in ((False, "kept"), (True, "fresh")):
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda capturing=capturing: capturing)
+        assert lists._numbers(5, torch.int16, Device()) == want  # type: ignore[arg-type]
+    assert made == [1]

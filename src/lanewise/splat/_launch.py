@@ -36,6 +36,9 @@ def launch(
         return
     names = kernel.arg_names
     assert names[len(args) :] == list(constexprs), (names, list(constexprs))
+    # A variant made for one number (1, or a multiple of 16) must never run with another.
+    special = [n for n, x in zip(names, args, strict=False) if isinstance(x, int) and n not in kernel.do_not_specialize]
+    assert not special, f"{special} have to be in do_not_specialize"
     done = kernel[grid](*args, **constexprs, **(options or {}))
     _compiled[key] = done.result() if hasattr(done, "result") else done
 

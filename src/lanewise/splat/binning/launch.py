@@ -23,7 +23,7 @@ DIVIDE_BLOCK = 128
 SLOTS = 64  # places that the lengths of the lists are summed in
 ONE_WARP = {"num_warps": 1}
 ALIKE = {**ONE_WARP, "enable_fp_fusion": False}  # count and emit are two programs that must round alike
-LONGEST_SORT = 2**31 - 1  # what torch sorts
+LONGEST_SORT = 2**31 - 2**10  # torch sorts 2^31 - 1, and a program steps up to a block past the end, in 32 bits
 WIDE = 2**31 - 2**10  # list positions from here on are 64 bits wide
 
 
@@ -77,7 +77,7 @@ def tile_lists(
     if n_coarse > LONGEST_SORT:
         raise UnsupportedError(
             f"{n_coarse} pairs of a Gaussian and a tile of {2 * tile_size} pixels",
-            why="one sort takes up to 2^31 - 1",
+            why=f"one sort takes up to {LONGEST_SORT}",
             fix="render fewer cameras at a time, or larger tiles (tile_size=32)",
         )
     keys_fit = images * coarse_tiles < 2**15
@@ -114,9 +114,16 @@ def tile_lists(
     return TileLists(tiles_per_gauss, ids, bounds[:-1].view(grid), tile_size, bounds, lengths, records)
 
 
-@functools.lru_cache(maxsize=16)
 def _numbers(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """0 .. count - 1; the same for all pictures of a size."""
+    """0 .. count - 1, kept for all pictures of a size; but not while a graph is captured: a graph must own what it
+    reads, and what it makes holds nothing before it is replayed."""
+    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        return torch.arange(count, dtype=dtype, device=device)
+    return _kept_numbers(count, dtype, device)
+
+
+@functools.lru_cache(maxsize=16)
+def _kept_numbers(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.arange(count, dtype=dtype, device=device)
 
 
@@ -124,7 +131,8 @@ class _Mailbox(threading.local):
     """Pinned memory and an event, which each thread uses again and again."""
 
     def __init__(self) -> None:
-        self.numbers = torch.empty(2, SLOTS, dtype=torch.int64, pin_memory=True)
+        with torch.inference_mode(False):  # made there, it could not be written to elsewhere
+            self.numbers = torch.empty(2, SLOTS, dtype=torch.int64, pin_memory=True)
         self.event = torch.cuda.Event()
 
 
