@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from splat_lists import GRIDS, check_canary, check_capacity, check_lists, check_wide, same, wide_lists
+from guarded import waiting_forbidden
+from splat_lists import GRIDS, check_canary, check_capacity, check_lists, check_parts, check_wide, same, wide_lists
 from splat_scenes import make_scene
 
 from lanewise.audit.gate import require
@@ -43,11 +44,13 @@ def test_lists_of_a_given_capacity_wait_for_nothing():
         (colors.sum() + alphas.sum()).backward()
 
     step()  # compiles
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with waiting_forbidden():
         step()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("tile_size", [4, 8, 20])
+def test_lists_sorted_in_parts(tile_size):
+    check_parts(ORDERED, make_scene(14, N=97, C=2, width=75, height=39, background=True, tile_size=tile_size))
 
 
 @pytest.mark.parametrize("tile_size", [4, 8, 16])
@@ -114,5 +117,5 @@ def test_the_operator_passes_opcheck(background, shared):
     operands = (meta["means2d"], meta["conics"], colors, meta["opacities"][:rows], backgrounds)
     leaves = [None if x is None else x.detach().clone().requires_grad_() for x in operands]
     bounds = list_bounds(meta["isect_offsets"], meta["flatten_ids"])
-    args = (*leaves, 24, 17, meta["tile_size"], bounds, meta["flatten_ids"], None, False, True, "triton")
+    args = (*leaves, None, 24, 17, meta["tile_size"], bounds, meta["flatten_ids"], None, False, True, "triton")
     torch.library.opcheck(torch.ops.lanewise.rasterize.default, args)

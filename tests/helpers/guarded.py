@@ -1,7 +1,9 @@
-"""Memory that tells when something is written behind an array, or when what nobody has written is used."""
+"""Memory that tells when something is written behind an array, or when what nobody has written is used; and a GPU
+that nobody may wait for."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -49,3 +51,15 @@ def guarded_memory(pattern: int) -> Iterator[None]:
             setattr(owner, name, make)
     assert tails, "nothing was allocated"
     assert all((tail == pattern).all() for tail in tails), "something was written behind an array"
+
+
+@contextmanager
+def waiting_forbidden() -> Iterator[None]:
+    """Whatever waits for the GPU raises a RuntimeError."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it says that it is a prototype
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")

@@ -8,7 +8,7 @@ import sys
 import warnings
 
 import torch
-from splat_lists import GRIDS, check_canary, check_capacity, check_lists, check_wide
+from splat_lists import GRIDS, check_canary, check_capacity, check_lists, check_parts, check_wide
 from splat_scenes import make_scene
 
 import lanewise  # noqa: F401 - before torch
@@ -25,6 +25,8 @@ def main() -> None:
     print("ok lists", flush=True)
     check_wide(kernels, scene)
     print("ok wide", flush=True)
+    check_parts(kernels, scene)
+    print("ok parts", flush=True)
     check_capacity(kernels, scene)
     print("ok capacity", flush=True)
     check_canary(kernels, scene)

@@ -110,6 +110,24 @@ def check_wide(kernels: Kernels, scene: Scene) -> None:
     assert same(short, wide, ("flatten_ids", "isect_offsets", "colors out", "alphas out", *scene.tensors))
 
 
+def check_parts(kernels: Kernels, scene: Scene) -> None:
+    """Lists that are sorted in parts are the same, bit for bit; also where the parts' lengths differ."""
+    from lanewise.splat.binning import launch
+
+    whole = _run(scene, kernels)
+    for longest in (10**9, 97, 64):
+        with (
+            mock.patch.object(launch, "tile_lists", functools.partial(launch.tile_lists, part=1)),
+            mock.patch.object(launch, "LONGEST_PART", longest),
+        ):
+            parts, length = launch._parts(int(whole["tiles_per_gauss"].sum()), 1)
+            assert 2 <= parts <= launch.MOST_PARTS
+            assert length > 1
+            for capacity in (None, (whole["flatten_ids"].numel(),) * 2):
+                cut = _run(scene, kernels, capacity)
+                assert same(whole, cut, ("flatten_ids", "isect_offsets", "colors out", "alphas out", *scene.tensors))
+
+
 def _run(scene: Scene, kernels: Kernels, capacity: tuple[int, int] | None = None) -> dict[str, Tensor]:
     """Outputs, gradients and meta by name."""
     lists = {} if capacity is None else {"isect_capacity": capacity}

@@ -88,7 +88,7 @@ def test_every_launch_is_heard_of_even_of_a_variant_that_is_compiled(benchmark, 
     monkeypatch.setattr(jit.JITFunction, "run", lambda *args, **kwargs: None)
     monkeypatch.setattr(script._launch, "_compiled", compiled := {})
     monkeypatch.setattr(script._launch, "_on_gpu", lambda args: True)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(script._launch, "_streams", lambda: lambda device: 0)
 
     def double(x, A):
         pass

@@ -19,7 +19,7 @@ class Compiled:
         self.runs: list[tuple] = []
 
     def __getitem__(self, grid: tuple[int, ...]) -> Any:
-        return lambda *args: self.runs.append((grid, args))
+        return lambda *args, stream: self.runs.append((grid, args))
 
 
 class Kernel:
@@ -42,7 +42,7 @@ class Kernel:
 def kernel(monkeypatch) -> Kernel:
     monkeypatch.setattr(_launch, "_compiled", {})
     monkeypatch.setattr(_launch, "_on_gpu", lambda args: True)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(_launch, "_streams", lambda: lambda device: 0)
     return Kernel()
 
 
@@ -93,12 +93,10 @@ def test_what_differs_is_another_variant(kernel, args, constexprs):
     assert [len(variant.runs) for variant in kernel.variants] == [1, 1]
 
 
-def test_other_options_devices_and_kernels_are_other_variants(kernel, monkeypatch):
+def test_other_options_and_kernels_are_other_variants(kernel):
     run(kernel, *SAME)
     run(kernel, *SAME, num_warps=2)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
-    run(kernel, *SAME)
-    assert len(kernel.variants) == 3
+    assert len(kernel.variants) == 2
     other = Kernel()
     run(other, *SAME)
     assert len(other.variants) == 1

@@ -24,27 +24,38 @@ def launch(
     Triton works out at every launch which variant the arguments need, in some 30 us of Python; a step has a dozen
     launches. Here the variant is looked up by what makes the difference: the constants and options, which arguments
     are None, the tensors' dtypes and 16-byte alignment, and how wide whole numbers are. That asks of kernels that their
-    constants come last, and that they specialize on no whole number (`do_not_specialize`).
+    constants come last, that they specialize on no whole number (`do_not_specialize`), and that their first argument is
+    a tensor, on the current GPU (`on_its_device`).
     """
+    options = options or {}
     if not _on_gpu(args):  # Triton's interpreter compiles nothing
-        kernel[grid](*args, **constexprs, **(options or {}))
+        kernel[grid](*args, **constexprs, **options)
         return
-    key = (kernel, torch.cuda.current_device(), *constexprs.values(), *map(_kind, args), *(options or {}).values())
+    device = args[0].device.index
+    key = (id(kernel), device, *constexprs.values(), *map(_kind, args), *options.values())
     compiled = _compiled.get(key)
     if compiled is not None:
-        compiled[(*grid, 1, 1)[:3]](*args, *constexprs.values())
+        compiled[(*grid, 1, 1)[:3]](*args, *constexprs.values(), stream=_streams()(device))
         return
     names = kernel.arg_names
     assert names[len(args) :] == list(constexprs), (names, list(constexprs))
     # A variant made for one number (1, or a multiple of 16) must never run with another.
     special = [n for n, x in zip(names, args, strict=False) if isinstance(x, int) and n not in kernel.do_not_specialize]
     assert not special, f"{special} have to be in do_not_specialize"
-    done = kernel[grid](*args, **constexprs, **(options or {}))
+    done = kernel[grid](*args, **constexprs, **options)
     _compiled[key] = done.result() if hasattr(done, "result") else done
 
 
 def _on_gpu(args: tuple[Any, ...]) -> bool:
-    return next(x for x in args if isinstance(x, Tensor)).is_cuda
+    return args[0].is_cuda
+
+
+@functools.cache
+def _streams() -> Callable[[int], int]:
+    """What tells a GPU's current stream: Triton asks at every launch which GPU is the current one before."""
+    from triton.runtime import driver
+
+    return driver.active.get_current_stream
 
 
 def _kind(x: Any) -> Any:

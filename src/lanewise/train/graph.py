@@ -99,7 +99,7 @@ def _record(graph: torch.cuda.CUDAGraph, work: Callable[[], _Result], pool: Any)
         result = work()
         graph.capture_end()
     except BaseException as error:
-        with contextlib.suppress(RuntimeError):
+        with contextlib.suppress(RuntimeError, UserWarning):  # that it is empty, where warnings are errors
             graph.capture_end()
         if not isinstance(error, RuntimeError):
             raise

@@ -160,27 +160,35 @@ def _coarse_tile(pid, coarse_width, coarse_tiles, tile_width, tile_height):
     return tile, column + 1 < tile_width, row + 1 < tile_height
 
 
-@triton.jit(do_not_specialize=["coarse_width", "coarse_tiles", "tile_width", "tile_height"])
+@triton.jit(
+    do_not_specialize=["parts", "length", "all_tiles", "coarse_width", "coarse_tiles", "tile_width", "tile_height"]
+)
 def divide_count(
-    by_tile, pairs, coarse_bounds, sorted_pairs, counts, coarse_width, coarse_tiles, tile_width, tile_height,
+    by_tile, pairs, coarse_bounds, sorted_pairs, counts,
+    parts, length, all_tiles, coarse_width, coarse_tiles, tile_width, tile_height,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """counts [tiles + 1] of every tile's list behind a zero, and the pairs in the order of the coarse lists:
-    sorted_pairs[i] = pairs[by_tile[i]]."""
+    """counts [tiles + 1] of every tile's list behind a zero, and the pairs in the order of the coarse lists: in each
+    of the parts [parts, length], sorted_pairs[i] = pairs[by_tile[i]]; coarse_bounds [parts, all_tiles + 1]."""
     pid = tl.program_id(0)
-    begin, end = tl.load(coarse_bounds + pid), tl.load(coarse_bounds + pid + 1)
     n0 = tl.zeros([BLOCK], tl.int32)
     n1, n2, n3 = n0, n0, n0
-    for start in range(begin, end, BLOCK):
-        i = start + tl.arange(0, BLOCK)
-        here = i < end
-        pair = tl.load(pairs + tl.load(by_tile + i, here, 0), here, 0)
-        tl.store(sorted_pairs + i, pair, here)
-        reached = pair.to(tl.int32)
-        n0 += reached & 1
-        n1 += (reached >> 1) & 1
-        n2 += (reached >> 2) & 1
-        n3 += (reached >> 3) & 1
+    for _ in range(parts):
+        begin, end = tl.load(coarse_bounds + pid), tl.load(coarse_bounds + pid + 1)
+        for start in range(begin, end, BLOCK):
+            i = start + tl.arange(0, BLOCK)
+            here = i < end
+            pair = tl.load(pairs + tl.load(by_tile + i, here, 0), here, 0)
+            tl.store(sorted_pairs + i, pair, here)
+            reached = pair.to(tl.int32)
+            n0 += reached & 1
+            n1 += (reached >> 1) & 1
+            n2 += (reached >> 2) & 1
+            n3 += (reached >> 3) & 1
+        by_tile += length
+        pairs += length
+        sorted_pairs += length
+        coarse_bounds += all_tiles + 1
     tile, second_column, second_row = _coarse_tile(pid, coarse_width, coarse_tiles, tile_width, tile_height)
     tl.store(counts, 0, pid == 0)
     counts += 1
@@ -190,27 +198,36 @@ def divide_count(
     tl.store(counts + tile + tile_width + 1, tl.sum(n3, 0), second_row & second_column)
 
 
-@triton.jit(do_not_specialize=["coarse_width", "coarse_tiles", "tile_width", "tile_height", "capacity"])
+@triton.jit(
+    do_not_specialize=[
+        "parts", "length", "all_tiles", "coarse_width", "coarse_tiles", "tile_width", "tile_height", "capacity"
+    ]
+)  # fmt: skip
 def divide(
-    sorted_pairs, coarse_bounds, bounds, ids, coarse_width, coarse_tiles, tile_width, tile_height, capacity,
+    sorted_pairs, coarse_bounds, bounds, ids,
+    parts, length, all_tiles, coarse_width, coarse_tiles, tile_width, tile_height, capacity,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ids [capacity]: every tile's list, from bounds [tiles + 1] on. What does not fit is left out."""
+    """ids [capacity]: every tile's list, from bounds [tiles + 1] on, a part behind the other. What does not fit is
+    left out."""
     pid = tl.program_id(0)
-    begin, end = tl.load(coarse_bounds + pid), tl.load(coarse_bounds + pid + 1)
     tile, second_column, second_row = _coarse_tile(pid, coarse_width, coarse_tiles, tile_width, tile_height)
     at0 = tl.load(bounds + tile).to(tl.int64)
     at1 = tl.load(bounds + tile + 1, second_column, 0).to(tl.int64)
     at2 = tl.load(bounds + tile + tile_width, second_row, 0).to(tl.int64)
     at3 = tl.load(bounds + tile + tile_width + 1, second_row & second_column, 0).to(tl.int64)
-    for start in range(begin, end, BLOCK):
-        i = start + tl.arange(0, BLOCK)
-        pair = tl.load(sorted_pairs + i, i < end, 0)
-        g, reached = (pair >> 4).to(tl.int32), pair.to(tl.int32)
-        at0 += _append(ids, at0, g, reached & 1, capacity)
-        at1 += _append(ids, at1, g, (reached >> 1) & 1, capacity)
-        at2 += _append(ids, at2, g, (reached >> 2) & 1, capacity)
-        at3 += _append(ids, at3, g, (reached >> 3) & 1, capacity)
+    for _ in range(parts):
+        begin, end = tl.load(coarse_bounds + pid), tl.load(coarse_bounds + pid + 1)
+        for start in range(begin, end, BLOCK):
+            i = start + tl.arange(0, BLOCK)
+            pair = tl.load(sorted_pairs + i, i < end, 0)
+            g, reached = (pair >> 4).to(tl.int32), pair.to(tl.int32)
+            at0 += _append(ids, at0, g, reached & 1, capacity)
+            at1 += _append(ids, at1, g, (reached >> 1) & 1, capacity)
+            at2 += _append(ids, at2, g, (reached >> 2) & 1, capacity)
+            at3 += _append(ids, at3, g, (reached >> 3) & 1, capacity)
+        sorted_pairs += length
+        coarse_bounds += all_tiles + 1
 
 
 @triton.jit

@@ -11,7 +11,6 @@ import threading
 import torch
 from torch import Tensor
 
-from lanewise.errors import UnsupportedError
 from lanewise.splat._launch import check_window, contiguous, launch, on_its_device
 from lanewise.splat.binning import kernels
 from lanewise.splat.binning.reference import TileLists
@@ -23,7 +22,9 @@ DIVIDE_BLOCK = 128
 SLOTS = 64  # places that the lengths of the lists are summed in
 ONE_WARP = {"num_warps": 1}
 ALIKE = {**ONE_WARP, "enable_fp_fusion": False}  # count and emit are two programs that must round alike
-LONGEST_SORT = 2**31 - 2**10  # torch sorts 2^31 - 1, and a program steps up to a block past the end, in 32 bits
+PART = 2**20  # pairs from which on they are sorted in parts, one after another: what a sort needs besides is shared
+LONGEST_PART = 2**22
+MOST_PARTS = 64  # of 128 parts and more torch would make one sort
 WIDE = 2**31 - 2**10  # list positions from here on are 64 bits wide
 
 
@@ -40,13 +41,14 @@ def tile_lists(
     height: int,
     capacity: tuple[int, int] | None = None,
     wide: int = WIDE,
+    part: int = PART,
 ) -> TileLists:
     """The lists of means2d and radii [..., C, N, 2], depths [..., C, N], conics [..., C, N, 3] and opacities [..., C or
     1, N].
 
     Without `capacity` the host waits once for the GPU, to learn how long the lists are. With it (entries of the lists,
     and of the coarse lists) nothing waits, and `lengths` tells later whether all fitted. Lists of `wide` entries or
-    more have 64-bit bounds.
+    more have 64-bit bounds, and from `part` pairs of a Gaussian and a coarse tile on these are sorted in parts.
     """
     (C, N), M = depths.shape[-2:], depths.numel()
     images = depths.shape[:-1].numel()
@@ -74,29 +76,24 @@ def tile_lists(
     order = depths.view(images, N).sort(dim=-1, stable=True).indices
     ends = coarse_per_gauss.view(images, N).gather(1, order).view(M).cumsum(0)
     n_isects, n_coarse = sizes.sums() if isinstance(sizes, _Later) else sizes
-    if n_coarse > LONGEST_SORT:
-        raise UnsupportedError(
-            f"{n_coarse} pairs of a Gaussian and a tile of {2 * tile_size} pixels",
-            why=f"one sort takes up to {LONGEST_SORT}",
-            fix="render fewer cameras at a time, or larger tiles (tile_size=32)",
-        )
-    keys_fit = images * coarse_tiles < 2**15
-    keys = torch.empty(n_coarse, dtype=torch.int16 if keys_fit else torch.int32, device=depths.device)
-    if capacity:
-        keys.fill_(images * coarse_tiles)  # behind all tiles
+    parts, length = _parts(n_coarse, part)
+    key_type = torch.int16 if images * coarse_tiles < 2**15 else torch.int32
+    keys = torch.empty(parts, length, dtype=key_type, device=depths.device)
+    if capacity or parts * length > n_coarse:  # what nothing is written to is behind all tiles
+        keys.view(-1)[0 if capacity else n_coarse :].fill_(images * coarse_tiles)
     pairs = torch.empty(n_coarse, dtype=torch.int32 if M < 2**27 else torch.int64, device=depths.device)
     launch(
         kernels.emit, programs, order, ends, records, keys, pairs,
         N, tile_width, tile_height, coarse_width, coarse_tiles, n_coarse, TILE=tile_size, BLOCK=BLOCK, options=ALIKE,
     )  # fmt: skip
     del order, ends, coarse_per_gauss
-    keys, by_tile = keys.sort(stable=True)
-    coarse_bounds = torch.searchsorted(
-        keys, _numbers(images * coarse_tiles + 1, keys.dtype, keys.device), out_int32=True
-    )
+    keys, by_tile = keys.sort(dim=-1, stable=True)
+    numbers = _numbers(parts, images * coarse_tiles + 1, keys.dtype, keys.device)
+    coarse_bounds = torch.searchsorted(keys, numbers, out_int32=True)
     del keys
     counts = torch.empty(tiles + 1, dtype=torch.int32, device=depths.device)
-    sorted_pairs, shape = torch.empty_like(pairs), (coarse_width, coarse_tiles, tile_width, tile_height)
+    sorted_pairs = torch.empty_like(pairs)
+    shape = (parts, length, images * coarse_tiles, coarse_width, coarse_tiles, tile_width, tile_height)
     launch(
         kernels.divide_count, (images * coarse_tiles,),
         by_tile, pairs, coarse_bounds, sorted_pairs, counts, *shape, BLOCK=DIVIDE_BLOCK, options=ONE_WARP,
@@ -107,6 +104,8 @@ def tile_lists(
     if capacity:
         bounds.clamp_(max=n_isects)
     ids = torch.empty(n_isects, dtype=torch.int32, device=depths.device)
+    if capacity:
+        ids.fill_(-1)
     launch(
         kernels.divide, (images * coarse_tiles,),
         sorted_pairs, coarse_bounds, bounds, ids, *shape, n_isects, BLOCK=DIVIDE_BLOCK, options=ONE_WARP,
@@ -114,17 +113,23 @@ def tile_lists(
     return TileLists(tiles_per_gauss, ids, bounds[:-1].view(grid), tile_size, bounds, lengths, records)
 
 
-def _numbers(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """0 .. count - 1, kept for all pictures of a size; but not while a graph is captured: a graph must own what it
-    reads, and what it makes holds nothing before it is replayed."""
+def _parts(n: int, part: int) -> tuple[int, int]:
+    """In how many parts n pairs are sorted, and how long these are (the last may be shorter)."""
+    parts = 1 if n < part else min(max(2, -(-n // LONGEST_PART)), MOST_PARTS)
+    return parts, -(-n // parts)
+
+
+def _numbers(rows: int, count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """0 .. count - 1 in every row, kept for all pictures of a size; but not while a graph is captured: a graph must
+    own what it reads, and what it makes holds nothing before it is replayed."""
     if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-        return torch.arange(count, dtype=dtype, device=device)
-    return _kept_numbers(count, dtype, device)
+        return torch.arange(count, dtype=dtype, device=device).repeat(rows, 1)
+    return _kept_numbers(rows, count, dtype, device)
 
 
 @functools.lru_cache(maxsize=16)
-def _kept_numbers(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    return torch.arange(count, dtype=dtype, device=device)
+def _kept_numbers(rows: int, count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.arange(count, dtype=dtype, device=device).repeat(rows, 1)
 
 
 class _Mailbox(threading.local):
