@@ -5,7 +5,7 @@ import torch
 from splat_scenes import COUNTS, DIFFERENTIABLE, make_scene
 
 from lanewise.audit.faults import FAULTS
-from lanewise.audit.gate import GateError, relative_error, require
+from lanewise.audit.gate import GateError, gate, relative_error, require
 from lanewise.prove.splat_gate import (
     Kernels,
     gate_project,
@@ -15,7 +15,7 @@ from lanewise.prove.splat_gate import (
     random_upstream,
     true_rasterization,
 )
-from lanewise.splat import rasterization
+from lanewise.splat import rasterization, rasterize_to_pixels
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")]
 
@@ -133,3 +133,24 @@ def test_absgrad_is_that_of_the_cpu_with_any_number_of_channels(channels):
         (colors * weights).sum().backward()
         results.append(meta["means2d"].absgrad.cpu())
     assert relative_error(results[1], results[0]) < 1e-5
+
+
+def test_hundreds_of_faint_gaussians_a_pixel():
+    """The backward pass divides its way back through all of them: an error in one direction would add up."""
+    N, size, g = 600, 16, torch.Generator().manual_seed(20)
+    means2d = size * torch.rand(1, N, 2, generator=g)
+    a, c = (0.3 + 0.7 * torch.rand(2, N, generator=g)) * 1e-4
+    conics = torch.stack([a, 0.5 * (a * c).sqrt(), c], -1)[None]
+    operands = (means2d, conics, torch.randn(1, N, 3, generator=g), 0.0048 + 0.2 * torch.rand(1, N, generator=g) ** 2)
+    lists = (size, size, size, torch.zeros(1, 1, 1, dtype=torch.int32), torch.arange(N, dtype=torch.int32))
+    v = torch.randn(1, size, size, 3, generator=g)
+
+    def run(backend: str, device: str, dtype: torch.dtype) -> list[torch.Tensor]:
+        leaves = [x.to(device, dtype).requires_grad_() for x in operands]
+        where = [x.to(device) if isinstance(x, torch.Tensor) else x for x in lists]
+        out, _ = rasterize_to_pixels(*leaves, *where, backend=backend)
+        return [x.cpu() for x in torch.autograd.grad(out, leaves, v.to(device, dtype))]
+
+    truth, single = (run("reference", "cpu", dtype) for dtype in (torch.float64, torch.float32))
+    names = ("means2d", "conics", "colors", "opacities")
+    require(*(gate(*values) for values in zip(names, run("triton", "cuda", torch.float32), truth, single, strict=True)))
