@@ -6,17 +6,16 @@ with the fp64 reference.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import Tensor
 
 from lanewise.audit.gate import FLOOR, HEADROOM, GateResult, relative_error
+from lanewise.prove.lists_gate import gate_lists, kept_lists
 from lanewise.prove.scenes import Scene, make_scene
 from lanewise.prove.splat_gate import (
     Kernels,
@@ -29,7 +28,7 @@ from lanewise.prove.splat_gate import (
     replayed_truth,
 )
 from lanewise.prove.training_gate import AdamState, Place, gate_adam, gate_photometric, gate_statistics, pictures
-from lanewise.splat import bin_gaussians, project_gaussians
+from lanewise.splat import project_gaussians
 from lanewise.train.photometric import photometric_loss
 
 HERE = Place("triton")
@@ -149,12 +148,12 @@ def _scenes() -> Iterator[Case]:
 
 def _gate_scene(scene: Scene, ordered: bool, wide: bool) -> list[GateResult]:
     kernels, upstream = Kernels("triton", deterministic=ordered), random_upstream(scene)
-    with _wide_lists() if wide else contextlib.nullcontext():
+    with kept_lists(wide) as made:
         outputs, grads, meta = kernel_run(scene, upstream, kernels=kernels)
         sides = kernel_sides(scene, meta, kernels)
     truth = _truth(scene, meta, sides)
     decisions = GateResult("decisions", max(truth.excess, 0.0), 0.0)
-    return [*gates_of(truth, outputs, grads), decisions, _gate_lists(scene, meta)]
+    return [*gates_of(truth, outputs, grads), decisions, *gate_lists(scene, meta, made[0])]
 
 
 def _gate_masks(scene: Scene) -> list[GateResult]:
@@ -184,17 +183,6 @@ def _truth(scene: Scene, meta: dict, sides: Tensor) -> Truth:
     return _truths[key]
 
 
-def _gate_lists(scene: Scene, meta: dict) -> GateResult:
-    """The lists against the reference's, of the same projected Gaussians; 1 where they differ."""
-    operands = [meta[k] for k in ("means2d", "radii", "depths", "conics", "opacities")]
-    size = {"tile_size": meta["tile_size"], "width": scene.width, "height": scene.height}
-    want = bin_gaussians(*operands, **size, backend="reference")
-    same = torch.equal(meta["flatten_ids"], want.flatten_ids)
-    same &= torch.equal(meta["tiles_per_gauss"].flatten(), want.tiles_per_gauss.flatten())
-    same &= torch.equal(meta["isect_offsets"].flatten().long(), want.isect_offsets.flatten().long())
-    return GateResult("lists", 0.0 if same else 1.0, 0.0)
-
-
 def _gate_nothing(width: int, height: int) -> list[GateResult]:
     """A picture of no Gaussians is the background."""
     scene = make_scene(3, N=0, width=width, height=height, background=True)
@@ -204,15 +192,6 @@ def _gate_nothing(width: int, height: int) -> list[GateResult]:
         GateResult("colors out", relative_error(colors, background), FLOOR),
         GateResult("alphas out", float(alphas.abs().sum()), 0.0),
     ]
-
-
-@contextlib.contextmanager
-def _wide_lists() -> Iterator[None]:
-    """Lists have the 64-bit bounds that only lists of 2^31 entries have."""
-    from lanewise.splat.binning import launch
-
-    with mock.patch.object(launch, "tile_lists", functools.partial(launch.tile_lists, wide=1)):
-        yield
 
 
 def _projections() -> Iterator[Case]:
