@@ -81,13 +81,20 @@ def examine_arch(
 def examine_configuration(
     config: Configuration, launching: list[Launching], arch: str, each: int, orders: tuple[str, ...]
 ) -> list[Outcome]:
-    """What became of a configuration's mutants."""
+    """What became of a configuration's mutants; what is missed is tried again on all cases that launch it."""
     target = find(arch)
     compiled = compile_for(config, target)
-    trial = OnCases(chosen(launching, CASES), target, config)
-    examination = Examination(compiled.assembly, trial, compiled.function, orders)
-    drawn = sample(mutants(compiled.assembly, compiled.function), each or sys.maxsize)
-    return [examination.examine(mutant) for mutant in drawn]
+
+    def examination(launching: list[Launching]) -> Examination:
+        trial = OnCases(launching, target, config)
+        return Examination(compiled.assembly, trial, compiled.function, orders)
+
+    some, drawn = examination(chosen(launching, CASES)), mutants(compiled.assembly, compiled.function)
+    outcomes = [some.examine(mutant) for mutant in sample(drawn, each or sys.maxsize)]
+    if any(outcome.status == "missed" for outcome in outcomes):
+        everything = examination(launching)
+        outcomes = [everything.examine(o.mutant) if o.status == "missed" else o for o in outcomes]
+    return outcomes
 
 
 def main() -> int:

@@ -77,24 +77,23 @@ class Watch:
         self.moments.setdefault(key, []).append(Moment(place, registers, not waves.active.any(), memory))
 
 
-def watch(program: Program, number: int, more: int, run: Callable[[Program], None]) -> Watch:
+def watch(program: Program, number: int, more: int, with_memory: bool, run: Callable[[Program], None]) -> Watch:
     """Runs a program wave by wave, watching instruction `number` and the `more` that were added behind it."""
-    seen, touches = Watch(), bool(MEMORY.match(program.instructions[number + more].opcode))
+    seen = Watch()
 
     def noter(place: tuple[int, int]) -> Callable[[Waves], None]:
-        return lambda waves: seen.note(waves, place, place[1] == AFTER and touches)
+        return lambda waves: seen.note(waves, place, with_memory and place[1] == AFTER)
 
     ends = [block.first + block.length - 1 for block in program.blocks.values()]
     after = {end: noter((end if end <= number else end - more, END)) for end in ends}
-    at, inner = number + more, noter((number, AFTER))
-    outer = after.get(at)
+    inner, outer = noter((number, AFTER)), after.get(number + more)
 
     def both(waves: Waves) -> None:
         inner(waves)
         if outer:
             outer(waves)
 
-    run(program.observed({number: noter((number, BEFORE))}, {**after, at: both}))
+    run(program.observed({number: noter((number, BEFORE))}, {**after, number + more: both}))
     return seen
 
 
@@ -110,12 +109,14 @@ def explain(
         alike: what is so where the change has no effect, for the text.
         dropped: nothing stands in the instruction's place.
     """
-    if waits.waited(right.instructions[number]) is not None:
+    changed = right.instructions[number]
+    if waits.waited(changed) is not None:
         return _wait(right, wrong, number)
-    seen = watch(right, number, 0, run)
-    if right.instructions[number].opcode.startswith("s_barrier"):
+    with_memory = bool(MEMORY.match(changed.opcode))
+    seen = watch(right, number, 0, with_memory, run)
+    if changed.opcode.startswith("s_barrier"):
         return _barrier(seen)
-    beside = watch(wrong, number, len(wrong.instructions) - len(right.instructions), run)
+    beside = watch(wrong, number, len(wrong.instructions) - len(right.instructions), with_memory, run)
     if found := _difference(right, number, seen, beside):
         return found
     moments = [m for wave in seen.moments.values() for m in wave]
@@ -196,12 +197,14 @@ def _passing(program: Program, differ: list[tuple[tuple[int, int], np.ndarray]],
     others = {int(row) for _, rows in differ for row in rows} - direct
     count = sum(place[1] == AFTER for place, _ in differ)
     names = register_names(program.layout)
-    first = f"{_words([names[row] for row in sorted(direct)])} differ after {count} of {times}"
+    first = "memory differs"
+    if direct:
+        first = f"{_words([names[row] for row in sorted(direct)])} differ after {count} of {times}"
     last = max(program.instructions[place[0]].line for place, _ in differ)
     gone = "until the wave ends" if lasting else f"up to line {last} at most"
     if others:
         reached = _words([names[row] for row in sorted(others)])
-        return Reason("absorbed", f"{first}, then {reached}, {gone}; nothing that is stored depends on it")
+        return Reason("absorbed", f"{first}, then {reached}, {gone}; what is stored comes out the same")
     return Reason("not used", f"{first}, {gone}; nothing that is computed from them differs")
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from lanewise.audit.gate import FLOOR, HEADROOM, GateResult, relative_error
-from lanewise.prove.lists_gate import gate_lists, kept_lists
+from lanewise.prove.made_gate import gate_lists, gate_pictures, kept
 from lanewise.prove.scenes import Scene, make_scene
 from lanewise.prove.splat_gate import (
     Kernels,
@@ -27,7 +27,15 @@ from lanewise.prove.splat_gate import (
     random_upstream,
     replayed_truth,
 )
-from lanewise.prove.training_gate import AdamState, Place, gate_adam, gate_photometric, gate_statistics, pictures
+from lanewise.prove.training_gate import (
+    AdamState,
+    Place,
+    gate_adam,
+    gate_photometric,
+    gate_statistics,
+    gate_total,
+    pictures,
+)
 from lanewise.splat import project_gaussians
 from lanewise.train.photometric import photometric_loss
 
@@ -148,12 +156,12 @@ def _scenes() -> Iterator[Case]:
 
 def _gate_scene(scene: Scene, ordered: bool, wide: bool) -> list[GateResult]:
     kernels, upstream = Kernels("triton", deterministic=ordered), random_upstream(scene)
-    with kept_lists(wide) as made:
+    with kept(wide) as made:
         outputs, grads, meta = kernel_run(scene, upstream, kernels=kernels)
         sides = kernel_sides(scene, meta, kernels)
     truth = _truth(scene, meta, sides)
     decisions = GateResult("decisions", max(truth.excess, 0.0), 0.0)
-    return [*gates_of(truth, outputs, grads), decisions, *gate_lists(scene, meta, made[0])]
+    return [*gates_of(truth, outputs, grads), decisions, *gate_lists(scene, meta, made), *gate_pictures(made)]
 
 
 def _gate_masks(scene: Scene) -> list[GateResult]:
@@ -246,6 +254,7 @@ def _training() -> Iterator[Case]:
     yield Case(
         "loss without a gradient", LOSS[:2], functools.partial(_gate_loss, pictures((1, 12, 13, 3), masked=True))
     )
+    yield Case("loss of 1025 programs", LOSS[1:2], functools.partial(gate_total, 512), quick=True)
     for N in (1, 31, 32, 33, 63, 64, 65, 1023, 1024, 1025):
         state = AdamState((N,), steps=1)
         yield Case(f"{N} parameters", ("adam.step",), functools.partial(gate_adam, state, HERE), N == 1025)

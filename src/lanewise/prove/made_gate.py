@@ -1,37 +1,64 @@
-"""The gate for tile lists: the lists themselves, and the totals that memory is asked for by."""
+"""The gate for what `rasterization` makes on its way and does not return: the totals that memory for lists is asked for
+by, and every picture's transmittance, where nobody may read them but the next kernel."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
 from unittest import mock
 
 import torch
+from torch import Tensor
 
-from lanewise.audit.gate import GateResult
+from lanewise.audit.gate import FLOOR, GateResult, relative_error
 from lanewise.prove.scenes import Scene
 from lanewise.splat import bin_gaussians
 from lanewise.splat.binning.reference import TileLists
 
 
+@dataclass
+class Made:
+    """lists: all that were made; pictures: colors, alphas, transmittance and last of all that were composited."""
+
+    lists: list[TileLists] = field(default_factory=list)
+    pictures: list[tuple[Tensor, Tensor, Tensor, Tensor]] = field(default_factory=list)
+
+
 @contextlib.contextmanager
-def kept_lists(wide: bool) -> Iterator[list[TileLists]]:
-    """Keeps the lists that are made in the block; `wide` ones have the 64-bit bounds of lists of 2^31 entries."""
-    from lanewise.splat.binning import launch
+def kept(wide: bool) -> Iterator[Made]:
+    """Keeps what Triton's kernels make in the block; `wide` lists have the 64-bit bounds of 2^31 entries."""
+    from lanewise.splat.binning import launch as binning
+    from lanewise.splat.rasterize import launch as rasterize
 
-    made: list[TileLists] = []
-    tile_lists = functools.partial(launch.tile_lists, wide=1) if wide else launch.tile_lists
-
-    def make(*args: object, **named: object) -> TileLists:
-        made.append(tile_lists(*args, **named))  # pyright: ignore[reportArgumentType]
-        return made[-1]
-
-    with mock.patch.object(launch, "tile_lists", make):
+    made = Made()
+    tile_lists = functools.partial(binning.tile_lists, wide=1) if wide else binning.tile_lists
+    with (
+        mock.patch.object(binning, "tile_lists", _keeping(tile_lists, made.lists)),
+        mock.patch.object(rasterize, "forward", _keeping(rasterize.forward, made.pictures)),
+    ):
         yield made
 
 
-def gate_lists(scene: Scene, meta: dict, made: TileLists) -> list[GateResult]:
+def _keeping(make: Any, results: list[Any]) -> Any:
+    def make_and_keep(*args: Any, **named: Any) -> Any:
+        results.append(make(*args, **named))
+        return results[-1]
+
+    return make_and_keep
+
+
+def gate_pictures(made: Made) -> list[GateResult]:
+    """Pictures of one scene, with colours and without: the same alphas, and transmittances that go with them."""
+    _, alphas, _, last = made.pictures[0]
+    apart = max(relative_error(picture[1], alphas) for picture in made.pictures)
+    same = all(torch.equal(1 - picture[2], picture[1]) and torch.equal(picture[3], last) for picture in made.pictures)
+    return [GateResult("alphas of all", apart, FLOOR), GateResult("transmittances", 0.0 if same else 1.0, 0.0)]
+
+
+def gate_lists(scene: Scene, meta: dict, made: Made) -> list[GateResult]:
     """The lists of a run against the reference's, of the same projected Gaussians; 1 where they differ."""
     operands = [meta[k] for k in ("means2d", "radii", "depths", "conics", "opacities")]
     size = {"tile_size": meta["tile_size"], "width": scene.width, "height": scene.height}
@@ -39,7 +66,7 @@ def gate_lists(scene: Scene, meta: dict, made: TileLists) -> list[GateResult]:
     same = torch.equal(meta["flatten_ids"], want.flatten_ids)
     same &= torch.equal(meta["tiles_per_gauss"].flatten(), want.tiles_per_gauss.flatten())
     same &= torch.equal(meta["isect_offsets"].flatten().long(), want.isect_offsets.flatten().long())
-    lengths = made.lengths
+    lengths = made.lists[0].lengths
     totals = lengths is not None and lengths.sum(1).tolist() == [want.flatten_ids.numel(), coarse_pairs(want)]
     return [GateResult("lists", 0.0 if same else 1.0, 0.0), GateResult("totals", 0.0 if totals else 1.0, 0.0)]
 
