@@ -78,6 +78,8 @@ ADD = """
          "v4 differ after 1 of 1 executions, then v5"),
         ("not used", "sum", ADD.format(amount="-0.5", use="max"), "v_add_f32_e32 v4, v2, v3",
          "v_add_f32_e32 v4, v2, v3 clamp", "v4 differ"),
+        ("not used", "sum", ADD.format(amount="1.0", use="add"), "v_add_f32_e32 v5, v4, v2", NOTHING,
+         "v5 differ after 1 of 1 executions, until the wave ends"),
         ("another way", "comparison", SKIP.format(limit=3), "s_cmp_lt_i32 s8, 3", "s_cmp_le_i32 s8, 3",
          "1 of 1 waves part at line"),
         ("overwritten", "offset", TWICE.format(first=1), "global_store_b32 v1, v1, s[6:7]", NOTHING,

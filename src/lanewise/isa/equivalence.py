@@ -22,7 +22,7 @@ import numpy as np
 
 from lanewise.isa import Program, waits
 from lanewise.isa.parse import SCALARS, TTMP
-from lanewise.isa.state import SCALAR_ROWS, U64, Layout, Waves
+from lanewise.isa.state import POISON, SCALAR_ROWS, U64, Waves
 
 MEMORY = re.compile(r"(global|buffer|scratch|flat|ds)_(?!\w*permute|swizzle)")
 FACTORS = np.random.default_rng(0).integers(1, 2**63, 64, dtype=U64) | U64(1)  # of a lane, in the sum over a register
@@ -55,8 +55,13 @@ class Moment(NamedTuple):
 
 @dataclass
 class Watch:
-    """What the waves of a program go through, by launch and wave; `alone`: every workgroup is one wave."""
+    """What the waves of a program go through, by launch and wave; `alone`: every workgroup is one wave.
 
+    A mutant may name fewer registers than its kernel; `vectors` and `accumulators` are the larger numbers of both. What
+    is not named holds poison."""
+
+    vectors: int
+    accumulators: int
     moments: dict[tuple[int, int], list[Moment]] = field(default_factory=dict)
     alone: bool = True
     machines: list[object] = field(default_factory=list)
@@ -68,8 +73,12 @@ class Watch:
             self.machines.append(machine)
             self.alone &= len(machine.group) == 0 or int(np.bincount(machine.group).max()) == 1
         layout = waves.layout
-        vectors = waves.vectors[: layout.temporary, 0] @ FACTORS[: layout.wave]
-        registers = np.concatenate([vectors, waves.scalars[0], waves.scc], dtype=U64, casting="unsafe")
+        factors = FACTORS[: layout.wave]
+        sums = np.full(self.vectors + self.accumulators, (factors * U64(POISON)).sum())
+        sums[: layout.vectors] = waves.vectors[: layout.vectors, 0] @ factors
+        named = waves.vectors[layout.vectors : layout.temporary, 0]
+        sums[self.vectors : self.vectors + layout.accumulators] = named @ factors
+        registers = np.concatenate([sums, waves.scalars[0], waves.scc], dtype=U64, casting="unsafe")
         memory = 0
         for space in (machine.space, machine.lds, machine.scratch) if with_memory else ():
             memory = zlib.crc32(space.bytes, memory)
@@ -77,9 +86,12 @@ class Watch:
         self.moments.setdefault(key, []).append(Moment(place, registers, not waves.active.any(), memory))
 
 
-def watch(program: Program, number: int, more: int, with_memory: bool, run: Callable[[Program], None]) -> Watch:
-    """Runs a program wave by wave, watching instruction `number` and the `more` that were added behind it."""
-    seen = Watch()
+def watch(program: Program, number: int, beside: Program, run: Callable[[Program], None]) -> Watch:
+    """Runs a program wave by wave, watching the instruction `number` in which it differs from another one, and what
+    stands there more."""
+    layouts, more = (program.layout, beside.layout), max(len(program.instructions) - len(beside.instructions), 0)
+    seen = Watch(max(x.vectors for x in layouts), max(x.accumulators for x in layouts))
+    with_memory = any(MEMORY.match(x.instructions[number].opcode) for x in (program, beside))
 
     def noter(place: tuple[int, int]) -> Callable[[Waves], None]:
         return lambda waves: seen.note(waves, place, with_memory and place[1] == AFTER)
@@ -112,12 +124,10 @@ def explain(
     changed = right.instructions[number]
     if waits.waited(changed) is not None:
         return _wait(right, wrong, number)
-    with_memory = bool(MEMORY.match(changed.opcode))
-    seen = watch(right, number, 0, with_memory, run)
+    seen = watch(right, number, wrong, run)
     if changed.opcode.startswith("s_barrier"):
         return _barrier(seen)
-    beside = watch(wrong, number, len(wrong.instructions) - len(right.instructions), with_memory, run)
-    if found := _difference(right, number, seen, beside):
+    if found := _difference(right, number, seen, watch(wrong, number, right, run)):
         return found
     moments = [m for wave in seen.moments.values() for m in wave]
     times = sum(m.place[1] == AFTER for m in moments)
@@ -132,9 +142,10 @@ def _wait(right: Program, wrong: Program, number: int) -> Reason:
     keys = waits.finished(right, number) - waits.finished(wrong, number)
     if not keys:
         return Reason("nothing to wait for", "no register is under way there on any path that it would have waited for")
-    lines = [right.instructions[k].line for k in waits.waited_by(wrong, number, keys)]
-    places = f"on every path waited for by line {', '.join(map(str, lines))}" if lines else "under way for ever"
-    return Reason("waited for later", f"{_words(_under_way(keys))} under way there, not used before, and {places}")
+    found = [right.instructions[k] for k in waits.waited_by(wrong, number, keys)]
+    places = _words(["the wave's end" if x.opcode == "s_endpgm" else f"line {x.line}" for x in found])
+    text = f"{_words(_under_way(keys))} under way there, not used before, and on every path waited for by {places}"
+    return Reason("waited for later", text)
 
 
 def _under_way(keys: Iterable[waits.Key]) -> list[str]:
@@ -165,7 +176,9 @@ def _difference(program: Program, number: int, right: Watch, wrong: Watch) -> Re
     times = f"{sum(a.place[1] == AFTER for a, _ in pairs)} executions"
     if any(len(found) for _, found in differ):
         last = {k: (wave[-1].registers != wrong.moments[k][-1].registers)[rows] for k, wave in right.moments.items()}
-        return _passing(program, [d for d in differ if len(d[1])], times, any(x.any() for x in last.values()))
+        names = register_names(right.vectors, right.accumulators)
+        found = [([names[row] for row in rows], place) for place, rows in differ if len(rows)]
+        return _passing(program, found, times, any(x.any() for x in last.values()))
     apart = sum(a.memory != b.memory for a, b in pairs)
     if apart:
         text = f"memory differs after {apart} of {times}, no register ever: it is overwritten before anybody reads it"
@@ -191,28 +204,24 @@ def _another_way(program: Program, right: Watch, wrong: Watch, ways: list[tuple[
     return Reason("another way", text)
 
 
-def _passing(program: Program, differ: list[tuple[tuple[int, int], np.ndarray]], times: str, lasting: bool) -> Reason:
-    """Registers differ for a while."""
-    direct = {int(row) for place, rows in differ if place[1] == AFTER for row in rows}
-    others = {int(row) for _, rows in differ for row in rows} - direct
-    count = sum(place[1] == AFTER for place, _ in differ)
-    names = register_names(program.layout)
-    first = "memory differs"
-    if direct:
-        first = f"{_words([names[row] for row in sorted(direct)])} differ after {count} of {times}"
-    last = max(program.instructions[place[0]].line for place, _ in differ)
+def _passing(program: Program, differ: list[tuple[list[str], tuple[int, int]]], times: str, lasting: bool) -> Reason:
+    """Registers differ for a while: their names, by moment."""
+    at_once = [names for names, place in differ if place[1] == AFTER]
+    direct = list(dict.fromkeys(itertools.chain(*at_once)))
+    others = [name for name in dict.fromkeys(itertools.chain(*(names for names, _ in differ))) if name not in direct]
+    first = f"{_words(direct)} differ after {len(at_once)} of {times}" if direct else "memory differs"
+    last = max(program.instructions[place[0]].line for _, place in differ)
     gone = "until the wave ends" if lasting else f"up to line {last} at most"
     if others:
-        reached = _words([names[row] for row in sorted(others)])
-        return Reason("absorbed", f"{first}, then {reached}, {gone}; what is stored comes out the same")
+        return Reason("absorbed", f"{first}, then {_words(others)}, {gone}; what is stored comes out the same")
     return Reason("not used", f"{first}, {gone}; nothing that is computed from them differs")
 
 
-def register_names(layout: Layout) -> list[str]:
+def register_names(vectors: int, accumulators: int) -> list[str]:
     """Of the rows of a moment."""
     named = {first + k: name for name, (first, count) in SCALARS.items() for k in range(count) if count == 1}
     scalars = [named.get(k, f"s{k}" if k < TTMP else f"ttmp{k - TTMP}") for k in range(SCALAR_ROWS)]
-    return [f"v{k}" for k in range(layout.vectors)] + [f"a{k}" for k in range(layout.accumulators)] + scalars + ["scc"]
+    return [f"v{k}" for k in range(vectors)] + [f"a{k}" for k in range(accumulators)] + scalars + ["scc"]
 
 
 def _words(names: list[str], most: int = 4) -> str:
