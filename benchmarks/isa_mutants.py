@@ -1,7 +1,7 @@
 """Mutants of the product's machine code: is every one that changes an output detected?
 
-python benchmarks/isa_mutants.py                               # all mutants of all configurations: hours
-python benchmarks/isa_mutants.py --each 4 --configurations 1 --arch gfx942,gfx1100   # the sample in the docs
+python benchmarks/isa_mutants.py                                                     # everything: hours
+python benchmarks/isa_mutants.py --each 3 --configurations 1 --arch gfx942,gfx1100   # a sample, always the same one
 python benchmarks/isa_mutants.py --asm kernel.s --spec spec.py
 """
 
@@ -48,6 +48,7 @@ def row_of(kernel: str, arch: str, config: str, outcomes: list[Outcome], seconds
         "kernel": kernel,
         "arch": arch,
         "config": config,
+        "triton": triton_version(),
         "mutants": len(outcomes),
         **{status: sum(count[status] for count in counts.values()) for status in STATUSES},
         "rules": {rule: dict(count) for rule, count in sorted(counts.items())},

@@ -124,4 +124,4 @@ def test_an_instruction_behind_a_branch_that_always_jumps_is_unreached() -> None
                       "v_sub_f32_e32 v2, v2, v2")  # fmt: skip
     assert (outcome.status, outcome.detail) == ("unreached", "no case executes it: no other instruction leads there")
     outcome = examine(SKIP.format(limit=4), "sum", "v_mov_b32_e32 v3, v2", NOTHING)
-    assert "s_cbranch_scc1 .L1 always jumps" in outcome.detail
+    assert "s_cbranch_scc1 .L1 always jumps (s_cmp_lt_i32 s8, 4)" in outcome.detail

@@ -13,9 +13,11 @@ from typing import Literal, NamedTuple, Protocol
 import numpy as np
 
 from lanewise.errors import LanewiseError
-from lanewise.isa import Program, UnsupportedInstruction, load, waits
+from lanewise.isa import Program, UnsupportedInstruction, load, scalar, waits
 from lanewise.isa.equivalence import Reason, explain
 from lanewise.isa.mutate import NOTHING, Mutant
+from lanewise.isa.parse import EXEC, VCC, Instruction
+from lanewise.isa.program import Block
 from lanewise.isa.schedule import ORDERS
 
 MOST = 50_000_000  # instructions of a launch's waves
@@ -140,7 +142,7 @@ def changed(right: Executed, other: Executed) -> list[int]:
 
 
 def why_unreached(program: Program, covered: np.ndarray, number: int) -> str:
-    """Which branches keep all waves away from an instruction."""
+    """Which branches keep all waves away from an instruction, and what decides them."""
     wanted = max(first for first in program.blocks if first <= number)
     todo, seen, branches = [wanted], {wanted}, []
     while todo:
@@ -149,9 +151,24 @@ def why_unreached(program: Program, covered: np.ndarray, number: int) -> str:
             if target not in waits.successors(block) or first in seen:
                 continue
             if covered[first]:
-                ins = program.instructions[first + block.length - 1]
-                branches.append(f"line {ins.line}: {ins.text} {'never' if block.target == target else 'always'} jumps")
+                decided, ins = _decided_by(program, block), program.instructions[first + block.length - 1]
+                jumps = f"line {ins.line}: {ins.text} {'never' if block.target == target else 'always'} jumps"
+                branches.append(f"{jumps} ({decided.text})" if decided else jumps)
             else:
                 seen.add(first)
                 todo.append(first)
     return "no case executes it: " + ("; ".join(sorted(set(branches))) or "no other instruction leads there")
+
+
+def _decided_by(program: Program, block: Block) -> Instruction | None:
+    """The last instruction of a block that sets what its branch looks at."""
+    register = {"scc": None, "vcc": VCC, "exe": EXEC}.get(block.condition[:3])
+    for ins in reversed(program.instructions[block.first : block.first + block.length - 1]):
+        first = ins.operands[0] if ins.operands else None
+        if (
+            scalar.writes_scc(ins.opcode)
+            if register is None
+            else first is not None and (first.kind, first.index) == ("s", register)
+        ):
+            return ins
+    return None
