@@ -152,8 +152,7 @@ def _scenes() -> Iterator[Case]:
     mode = {"rasterize_mode": "antialiased"}
     yield scene("64 Gaussians, antialiased, as in training", HARMONICS, N=64, sh_degree=1, **mode, **training)
     # An empty tile, a block of Gaussians that none is seen of, and Gaussians of many tiles.
-    wide = {"width": 49, "height": 17}
-    yield scene("33 Gaussians, one behind, 49 x 17, ordered", ordered=True, N=33, behind=1, **wide)
+    yield scene("33 Gaussians, one behind, 49 x 17, ordered", ordered=True, N=33, behind=1, width=49, height=17)
     yield scene("129 Gaussians, 8 x 9, first degree", HARMONICS, N=129, width=8, height=9, sh_degree=1)
 
 
