@@ -118,7 +118,7 @@ def main() -> int:
         drawn = sample(mutants(text, names.get("kernel")), options.each or sys.maxsize)
         outcomes = [examination.examine(mutant) for mutant in drawn]
         rows = [row_of(options.asm.name, examination.arch, "", outcomes, time.perf_counter() - start)]
-        show(rows)
+        show(rows, explained=True)
         return int(any(row["missed"] for row in rows))
     archs = [arch for arch in options.arch.split(",") if compiles(arch, triton_version()) is not False]
     rows = []
@@ -133,13 +133,13 @@ def main() -> int:
     return int(any(row["missed"] for row in rows))
 
 
-def show(rows: list[dict[str, Any]]) -> None:
-    """A line a row, and a line for each mutant that was missed."""
+def show(rows: list[dict[str, Any]], explained: bool = False) -> None:
+    """A line a row, and a line for each mutant that was missed, or that changed nothing."""
     for row in rows:
         print(row["kernel"], row["arch"], *(f"{status} {row[status]}" for status in STATUSES), flush=True)
         for silent in row["silent"]:
-            if silent["status"] == "missed":
-                print("   MISSED", silent["mutant"], flush=True)
+            if explained or silent["status"] == "missed":
+                print(f"   {silent['status'].upper()} {silent['mutant']}: {silent['why']}", flush=True)
 
 
 if __name__ == "__main__":
