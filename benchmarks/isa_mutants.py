@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import collections
 import fnmatch
+import functools
 import multiprocessing
 import os
 import resource
@@ -58,24 +59,25 @@ def row_of(kernel: str, arch: str, config: str, outcomes: list[Outcome], seconds
     }
 
 
-def examine_arch(
-    pattern: str, arch: str, each: int, configurations: int, orders: tuple[str, ...]
-) -> list[dict[str, Any]]:
-    """A row for each of so many configurations of every kernel, those that most cases launch first."""
+@functools.cache
+def launched_on(arch: str) -> dict[Configuration, list[Launching]]:
+    """What all cases launch on a target; kept in each process."""
     torch.set_num_threads(1)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    by_kernel: dict[str, list[tuple[Configuration, list[Launching]]]] = collections.defaultdict(list)
-    for config, launching in launched(cases(), find(arch)).items():
-        if fnmatch.fnmatch(config.name, pattern):
-            by_kernel[config.name].append((config, launching))
+    return launched(cases(), find(arch))
+
+
+def examine_kernel(
+    kernel: str, arch: str, each: int, configurations: int, orders: tuple[str, ...]
+) -> list[dict[str, Any]]:
+    """A row for each of so many configurations of a kernel, those that most cases launch first."""
+    found = [(config, launching) for config, launching in launched_on(arch).items() if config.name == kernel]
+    found.sort(key=lambda item: (-len(item[1]), item[0].label))
     rows = []
-    for kernel, found in sorted(by_kernel.items()):
-        found.sort(key=lambda item: (-len(item[1]), item[0].label))
-        for config, launching in found[: configurations or len(found)]:
-            start = time.perf_counter()
-            outcomes = examine_configuration(config, launching, arch, each, orders)
-            rows.append(row_of(kernel, arch, config.label, outcomes, time.perf_counter() - start))
-            show(rows[-1:])
+    for config, launching in found[: configurations or len(found)]:
+        start = time.perf_counter()
+        outcomes = examine_configuration(config, launching, arch, each, orders)
+        rows.append(row_of(kernel, arch, config.label, outcomes, time.perf_counter() - start))
     return rows
 
 
@@ -121,15 +123,20 @@ def main() -> int:
         show(rows, explained=True)
         return int(any(row["missed"] for row in rows))
     archs = [arch for arch in options.arch.split(",") if compiles(arch, triton_version()) is not False]
-    rows = []
+    rows, path = [], None
     with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        names = sorted({kernel for case in cases() for kernel in case.kernels})
         jobs = [
-            pool.submit(examine_arch, options.kernel, arch, options.each, options.configurations, orders)
+            pool.submit(examine_kernel, kernel, arch, options.each, options.configurations, orders)
             for arch in archs
+            for kernel in names
+            if fnmatch.fnmatch(kernel, options.kernel)
         ]
         for job in as_completed(jobs):
             rows += job.result()
-    print(_harness.merge("isa_mutants", rows, ("kernel", "arch", "config")))
+            show(job.result())
+            path = _harness.merge("isa_mutants", job.result(), ("kernel", "arch", "config"))
+    print(path)
     return int(any(row["missed"] for row in rows))
 
 

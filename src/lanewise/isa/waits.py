@@ -75,7 +75,7 @@ def waited_by(program: Program, number: int, keys: set[Key]) -> list[int]:
         block, state = program.blocks[first], dict(entry.get(first, {}))
         for k in range(first, first + block.length):
             _step(state, program.instructions[k], program.layout.generation)
-            left = left & state.keys() if k >= start else left
+            left = frozenset(left & state.keys()) if k >= start else left
             if not left or program.instructions[k].opcode == "s_endpgm":
                 found.add(k)
                 break
