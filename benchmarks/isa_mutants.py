@@ -60,18 +60,19 @@ def row_of(kernel: str, arch: str, config: str, outcomes: list[Outcome], seconds
 
 
 @functools.cache
-def launched_on(arch: str) -> dict[Configuration, list[Launching]]:
-    """What all cases launch on a target; kept in each process."""
+def launched_on(arch: str, pattern: str) -> dict[Configuration, list[Launching]]:
+    """What the cases of such kernels launch on a target; kept in each process."""
     torch.set_num_threads(1)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    return launched(cases(), find(arch))
+    return launched([case for case in cases() if fnmatch.filter(case.kernels, pattern)], find(arch))
 
 
 def examine_kernel(
-    kernel: str, arch: str, each: int, configurations: int, orders: tuple[str, ...]
+    kernel: str, pattern: str, arch: str, each: int, configurations: int, orders: tuple[str, ...]
 ) -> list[dict[str, Any]]:
     """A row for each of so many configurations of a kernel, those that most cases launch first."""
-    found = [(config, launching) for config, launching in launched_on(arch).items() if config.name == kernel]
+    everything = launched_on(arch, pattern).items()
+    found = [(config, launching) for config, launching in everything if config.name == kernel]
     found.sort(key=lambda item: (-len(item[1]), item[0].label))
     rows = []
     for config, launching in found[: configurations or len(found)]:
@@ -127,7 +128,7 @@ def main() -> int:
     with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         names = sorted({kernel for case in cases() for kernel in case.kernels})
         jobs = [
-            pool.submit(examine_kernel, kernel, arch, options.each, options.configurations, orders)
+            pool.submit(examine_kernel, kernel, options.kernel, arch, options.each, options.configurations, orders)
             for arch in archs
             for kernel in names
             if fnmatch.fnmatch(kernel, options.kernel)
