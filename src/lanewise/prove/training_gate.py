@@ -143,11 +143,12 @@ def statistics(
     skip: int | None = None,
     fault: Fault | None = None,
 ) -> list[Tensor]:
-    """grad2d, count and, where it is asked for, widest [N] after two steps, on the CPU; a fault may sit on the
-    gradients."""
+    """grad2d, count and, where it is asked for, widest after each of two steps [2, N], on the CPU; a fault may sit on
+    the gradients."""
     g = torch.Generator().manual_seed(N + cameras)
     names = 3 if widest else 2
     sums = [x.to(place.device, dtype) for x in torch.rand(3, N, generator=g).mul(0.3)[:names]]
+    steps = []
     for _ in range(2):
         v = torch.randn(cameras, N, 2, generator=g) * 1e-3
         radii = torch.randint(-3, 40, (cameras, N, 2), generator=g, dtype=torch.int32)
@@ -160,7 +161,8 @@ def statistics(
         guard = None if skip is None else torch.tensor([skip], dtype=torch.int32, device=place.device)
         v, radii = v.to(place.device, dtype), radii.to(place.device)
         observe(v, radii, 131, 97, *sums, skip=guard, backend=place.backend)
-    return [x.cpu() for x in sums]
+        steps.append([x.to("cpu", copy=True) for x in sums])
+    return [torch.stack(step) for step in zip(*steps, strict=True)]
 
 
 def gate_statistics(place: Place, cameras: int, N: int, fault: Fault | None = None, **options: Any) -> list[GateResult]:
