@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from isa_lab import kernel
 
-from lanewise.isa import WaitError, load
+from lanewise.isa import WaitError, load, waits
 
 BODY = """
     s_load_b128 s[4:7], s[0:1], 0x0
@@ -80,3 +80,33 @@ def test_generation_12_has_counters_of_its_own():
     assert run(body, arch="gfx1201").tolist() == [2 * k + 1 for k in range(32)]
     with pytest.raises(WaitError):
         run(body.replace("s_wait_kmcnt 0x0", "s_wait_dscnt 0x0"), arch="gfx1201")
+
+
+def test_what_a_wait_is_for_and_which_wait_comes_next():
+    body = """
+        s_load_b128 s[4:7], s[0:1], 0x0
+        v_lshlrev_b32_e32 v1, 2, v0
+        s_mov_b32 s8, 3
+        s_waitcnt lgkmcnt(0)
+    .L1:
+        global_load_b32 v2, v1, s[4:5]
+        s_waitcnt vmcnt(1)
+        s_add_i32 s8, s8, -1
+        s_cmp_lg_u32 s8, 0
+        s_cbranch_scc1 .L1
+        s_cmp_lg_u32 s8, 1
+        s_cbranch_scc1 .L2
+        s_waitcnt vmcnt(0)
+        s_endpgm
+    .L2:
+        s_nop 0
+        s_endpgm
+    """
+    program = load(kernel(body))
+    number = {ins.text: k for k, ins in enumerate(program.instructions)}
+    scalar, load_ = {("lds", "smem", 0), *(("lds", "s", k) for k in range(4, 8))}, {("load", "v", 2)}
+    assert waits.finished(program, number["s_waitcnt lgkmcnt(0)"]) == scalar
+    assert waits.finished(program, number["s_waitcnt vmcnt(1)"]) == set()
+    assert waits.finished(program, number["s_waitcnt vmcnt(0)"]) == load_
+    ends = [number["s_waitcnt vmcnt(0)"], len(program.instructions) - 1]
+    assert waits.waited_by(program, number["s_waitcnt vmcnt(1)"], load_) == ends

@@ -2,9 +2,8 @@
 
 A mutant is a kernel's text with one instruction changed the way a programmer, a compiler or a port gets it wrong: a
 lane control that is off by one, an EXEC mask not taken, an atomic that became a store, a missing barrier or wait, an
-address that is four bytes off, a 64 where a 32 belongs. `mutants` finds them, `Examination` runs them and says what
-became of each.
-A mutant that changes an output must be detected: by the check of the output, or by an error of the emulator.
+address that is four bytes off, a 64 where a 32 belongs. `mutants` finds them, `lanewise.isa.examine` runs them and says
+what became of each, `lanewise.isa.equivalence` why one changes nothing.
 
 A rule is a row of `RULES`. What only costs or saves time (`s_delay_alu`, cache policies, `s_nop`, branches around code
 that no lane is in) has no rule.
@@ -14,17 +13,13 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
-
-from lanewise.errors import LanewiseError
-from lanewise.isa import Program, UnsupportedInstruction, load
+from lanewise.isa import load
 
 NOTHING = "s_nop 0"
-ORDERS = ("lockstep", "forward", "reverse", "random")
 
 
 class Edit(NamedTuple):
@@ -43,11 +38,11 @@ class Edit(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """A way to be wrong: its name, its edits (each makes a mutant), and what a mutant is where no output changes."""
+    """A way to be wrong: its name, its edits (each makes a mutant), and what is so where an edit has no effect."""
 
     name: str
     edits: tuple[Edit, ...]
-    harmless: str
+    alike: str
 
     def changes(self, instruction: str, arch: str) -> list[str]:
         """All ways in which the rule changes an instruction."""
@@ -105,7 +100,7 @@ RULES: tuple[Rule, ...] = (
             Edit(r"(swizzle\(BROADCAST, ?\d+, ?)(\d+)", lambda m: m[1] + str(int(m[2]) ^ 1)),
             Edit(r"^(ds_swizzle_b32 .* offset:)(\d+)$", lambda m: f"{m[1]}{int(m[2]) ^ 0x400}"),
         ),
-        "the lanes that read elsewhere are off, or hold the same value, or what they read is not used",
+        "what it takes of other lanes is the same",
     ),
     Rule(
         "EXEC",
@@ -118,7 +113,7 @@ RULES: tuple[Rule, ...] = (
                 for half, archs in zip(_HALF, ("gfx9", "gfx1"), strict=True)
             ),
         ),
-        "the mask changes no lane here, or the lanes that come or go write nothing, or what memory holds already",
+        "the same lanes are on",
     ),
     Rule(
         "atomic",
@@ -131,17 +126,17 @@ RULES: tuple[Rule, ...] = (
             Edit(r"^(global|buffer)_atomic_(?:add_f32|pk_add_\w+) (.*)", r"\1_store_b32 \2", "gfx11|gfx12"),
             Edit(r"^ds_add_(?!rtn).*", NOTHING),
         ),
-        "no lane is on, or the amount is zero",
+        "what is added to is zero, and one lane adds",
     ),
     Rule(
         "store",
         _without(r"(?:global|buffer|scratch|flat)_store_", r"ds_(?:write|store)"),
-        "no lane is on, or memory already holds the value",
+        "memory holds the value already",
     ),
     Rule(
         "barrier",
         _without(r"s_barrier(?!_signal)"),
-        "one wave needs no barrier, or the next barrier comes before the data is used",
+        "no wave waits",
     ),
     Rule(
         "wait",
@@ -152,7 +147,7 @@ RULES: tuple[Rule, ...] = (
             Edit(r"^(s_wait_(?:load|ds|km|store|sample|bvh)cnt\w* )(0x[\da-f]+)", _add(1)),
             *_without(r"s_wait_(?:load|ds|km|store)cnt"),
         ),
-        "nothing that was loaded is used before the next wait, or what was counted is a store",
+        "nothing is waited for",
     ),
     Rule(
         "offset",
@@ -161,7 +156,7 @@ RULES: tuple[Rule, ...] = (
             Edit(rf"^({_MEMORY}(?:load|store|read|write|atomic|add)(?!.*offset)[^;]*)", r"\1 offset:4"),
             Edit(r"^(s_(?:buffer_)?load_\w+ [^,]+, [^,]+, )(0x[\da-f]+|\d+)", _add(4)),
         ),
-        "no lane is on, or what is loaded is not used, or memory there holds the same value",
+        "both addresses hold the same value",
     ),
     Rule(
         "wave width",
@@ -170,7 +165,7 @@ RULES: tuple[Rule, ...] = (
             Edit(r"(?<=, )(?:64|32)\b(?!\))", _swap("32", "64")),
             Edit(r"(?<=, )0x(?:ff|7f)\b", _swap("0xff", "0x7f")),
         ),
-        "the operand never reaches the bit that changed",
+        "the bits that differ decide nothing",
     ),
     Rule(
         "comparison",
@@ -184,7 +179,7 @@ RULES: tuple[Rule, ...] = (
             Edit(r"(?<=^s_cbranch_scc)[01]", _swap("0", "1")),
             Edit(r"(?<=^s_cbranch_vcc)n?z", _swap("z", "nz")),
         ),
-        "the two sides are never equal, or what is decided is only which of two ways to the same result is taken",
+        "the two sides are never equal",
     ),
     Rule(
         "sum",
@@ -193,7 +188,7 @@ RULES: tuple[Rule, ...] = (
             Edit(r"(?<=^s_)(?:add|sub)(?=_i32|_u32)", _swap("add", "sub")),
             Edit(r"^(v_fmac_f32_e32) ([^,]+), [^,]+, ([^,]+)$", r"\1 \2, 0, \3"),
         ),
-        "the amount is zero, or the lanes are off, or only the way is decided",
+        "the amount is zero",
     ),
 )
 
@@ -215,25 +210,6 @@ class Mutant:
 
     def __str__(self) -> str:
         return f"line {self.line}: {self.before}  ->  {self.after!r} ({self.rule.name})"
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of a mutant.
-
-    Attributes:
-        mutant: the mutant.
-        status: "value": the check of the outputs failed. "error": the emulator refused while it ran. "same": all
-        outputs kept their bits in every order. "unreached": the cases never execute the instruction. "invalid": the
-        text is no program. "missed": an output changed and nothing noticed.
-    detail: the error, or why the mutant is harmless.
-        order: the wave order that showed it.
-    """
-
-    mutant: Mutant
-    status: Literal["value", "error", "same", "unreached", "invalid", "missed"]
-    detail: str = ""
-    order: str = ""
 
 
 def mutants(text: str, kernel: str | None = None, rules: Iterable[Rule] = RULES) -> Iterator[Mutant]:
@@ -262,72 +238,3 @@ def sample(candidates: Iterable[Mutant], each: int, seed: int = 0) -> list[Mutan
     draw = random.Random(seed)
     drawn = [m for group in by_rule.values() for m in draw.sample(group, min(each, len(group)))]
     return sorted(drawn, key=lambda mutant: mutant.line)
-
-
-class Executed(NamedTuple):
-    """One run of a program on its cases.
-
-    Attributes:
-        outputs: copies of all memory that it may write, as it left them.
-        passed: whether they agree with a reference that knows nothing of the program.
-        coverage: whether each instruction was executed.
-        steps: that the longest launch took.
-    """
-
-    outputs: Sequence[np.ndarray]
-    passed: bool
-    coverage: np.ndarray
-    steps: int
-
-
-Execute = Callable[[Program, str, int], Executed]
-
-
-class Examination:
-    """Runs mutants of one kernel beside the kernel itself.
-
-    Args:
-        text: the assembly.
-        execute: `execute(program, order, limit)` runs a program on fresh copies of its inputs, `limit` steps at most.
-        kernel: the kernel's name, where the text holds several.
-        orders: the wave orders, tried until one shows the mutant.
-
-    Raises:
-        ValueError: the kernel as it is does not pass.
-    """
-
-    def __init__(self, text: str, execute: Execute, kernel: str | None = None, orders: Sequence[str] = ORDERS) -> None:
-        self.text, self.execute, self.kernel = text, execute, kernel
-        program = load(text, kernel)
-        self.right = {order: execute(program, order, 50_000_000) for order in orders}
-        self.arch = program.arch
-        failed = [order for order, executed in self.right.items() if not executed.passed]
-        if failed:
-            raise ValueError(f"{program.name} is wrong before it is mutated, in the orders {failed}")
-        covered = np.any([executed.coverage for executed in self.right.values()], axis=0)
-        self.covered = {i.line for i, hit in zip(program.instructions, covered, strict=True) if hit}
-        self.limit = 10_000 + 20 * max(executed.steps for executed in self.right.values())
-
-    def examine(self, mutant: Mutant) -> Outcome:
-        """Runs a mutant in all orders, until one shows it."""
-        if mutant.line not in self.covered:
-            return Outcome(mutant, "unreached", "no case executes it")
-        try:
-            program = load(mutant.apply(self.text), self.kernel)
-        except UnsupportedInstruction as error:
-            return Outcome(mutant, "invalid", str(error))
-        except LanewiseError as error:
-            return Outcome(mutant, "error", f"{type(error).__name__}: {error}")
-        changed = ""
-        for order, right in self.right.items():
-            try:
-                executed = self.execute(program, order, self.limit)
-            except LanewiseError as error:
-                return Outcome(mutant, "error", f"{type(error).__name__}: {error}", order)
-            if not executed.passed:
-                return Outcome(mutant, "value", "the outputs are not the reference's", order)
-            same = zip(executed.outputs, right.outputs, strict=True)
-            changed = changed or ("" if all(a.tobytes() == b.tobytes() for a, b in same) else order)
-        if changed:
-            return Outcome(mutant, "missed", "an output changed and passes its check", changed)
-        return Outcome(mutant, "same", mutant.rule.harmless)

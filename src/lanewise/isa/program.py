@@ -6,8 +6,8 @@ import gc
 import re
 import struct
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -142,6 +142,17 @@ class Program:
         memory.write_back()
         return Run(schedule.steps, schedule.wave_instructions, schedule.coverage, seconds)
 
+    def observed(self, before: Mapping[int, Run_], after: Mapping[int, Run_]) -> Program:
+        """The same program, which hands its waves to a function before and after instructions, by their number."""
+        blocks = {}
+        for first, block in self.blocks.items():
+            body: list[Run_ | None] = []
+            for number in range(first, first + block.length):
+                decoded = _decode(self.instructions[number], self.layout)
+                body += [before.get(number), decoded, after.get(number)]
+            blocks[first] = replace(block, body=[function for function in body if function])
+        return replace(self, blocks=blocks, pool={})
+
     def _pack(self, given: Sequence[Any], memory: Memory, grid: tuple[int, ...], waves: int) -> np.ndarray:
         """The kernel argument segment, uint8."""
         size = max([a.offset + a.size for a in self.arguments] + [self.descriptor.get("kernarg_size", 0), 8])
@@ -221,6 +232,8 @@ def _check_mode(parsed: Kernel) -> None:
         raise UnsupportedInstruction("a float mode other than round to nearest with denormals")
     if d.get("system_vgpr_workitem_id", 0):
         raise UnsupportedInstruction("workgroups of more than one dimension")
+    if d.get("user_sgpr_private_segment_buffer", 0) and d.get("private_segment_fixed_size", 0):
+        raise UnsupportedInstruction("spills through a buffer (before gfx942, and on gfx10); scratch_* are modelled")
 
 
 def _operands(ins: Instruction) -> list[Operand]:

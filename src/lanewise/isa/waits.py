@@ -29,8 +29,9 @@ NAMES = {"vmcnt": "load", "lgkmcnt": "lds", "vscnt": "store", "loadcnt": "load",
          "storecnt": "store"}  # fmt: skip
 
 
-def check(program: Program) -> None:
-    """Raises WaitError where a register is used before the wait that its load needs."""
+def check(program: Program) -> dict[int, State]:
+    """Raises WaitError where a register is used before the wait that its load needs. What may be under way where a
+    block begins, by the block's first instruction."""
     generation = program.layout.generation
     entry: dict[int, State] = {0: {}}
     todo = [0]
@@ -39,7 +40,7 @@ def check(program: Program) -> None:
         block, state = program.blocks[first], dict(entry[first])
         for ins in program.instructions[first : first + block.length]:
             _step(state, ins, generation)
-        for after in _successors(block):
+        for after in successors(block):
             if after not in program.blocks:
                 continue
             if after not in entry:
@@ -47,9 +48,50 @@ def check(program: Program) -> None:
                 todo.append(after)
             elif _merge(entry[after], state):
                 todo.append(after)
+    return entry
 
 
-def _successors(block: Block) -> list[int]:
+def finished(program: Program, number: int) -> set[Key]:
+    """What wait `number` of the program's instructions may have to wait for: what is under way before it on some path,
+    and not after it."""
+    first = _block_of(program, number)
+    state = dict(check(program).get(first, {}))
+    for ins in program.instructions[first:number]:
+        _step(state, ins, program.layout.generation)
+    before = set(state)
+    _step(state, program.instructions[number], program.layout.generation)
+    return before - set(state)
+
+
+def waited_by(program: Program, number: int, keys: set[Key]) -> list[int]:
+    """Where those of `keys` that are under way after instruction `number` have all been waited for, at the latest: an
+    instruction for every path, the last one where a wave ends first."""
+    entry, found = check(program), set()
+    todo: list[tuple[int, frozenset[Key]]] = [(number, frozenset(keys))]
+    seen = set(todo)
+    while todo:
+        start, left = todo.pop()
+        first = _block_of(program, start)
+        block, state = program.blocks[first], dict(entry.get(first, {}))
+        for k in range(first, first + block.length):
+            _step(state, program.instructions[k], program.layout.generation)
+            left = frozenset(left & state.keys()) if k >= start else left
+            if not left or program.instructions[k].opcode == "s_endpgm":
+                found.add(k)
+                break
+        else:
+            ahead = {(after, left) for after in successors(block) if after in program.blocks} - seen
+            todo += ahead
+            seen |= ahead
+    return sorted(found)
+
+
+def _block_of(program: Program, number: int) -> int:
+    return max(first for first in program.blocks if first <= number)
+
+
+def successors(block: Block) -> list[int]:
+    """First instructions of the blocks that may come next."""
     after = (
         []
         if block.ending == "end" or (block.ending == "branch" and not block.condition)

@@ -46,6 +46,7 @@ def make_scene(
     channels: int = 3,
     shapes: str = "mixed",
     near: bool = False,
+    behind: int = 0,
     background: bool = False,
     alphas: bool = True,
     fixed: tuple[str, ...] = (),
@@ -56,6 +57,7 @@ def make_scene(
     Args:
         shapes: "round", "needles", "discs" or "mixed".
         near: some Gaussians lie on and behind the camera plane.
+        behind: so many of the last Gaussians lie behind all cameras.
     """
     g = torch.Generator().manual_seed(seed)
 
@@ -65,6 +67,7 @@ def make_scene(
     means = normal(N, 3) * torch.tensor([1.0, 1.0, 0.6])
     if near:
         means[..., ::3, 2] -= 4.0  # the cameras stand at z = -4
+    means[..., N - behind :, 2] = -9.0
     base = torch.exp(normal(N, 1) * 0.5 - 1.8)
     stretch = {"round": [0.0, 0.0, 0.0], "needles": [2.5, -2.5, -2.5], "discs": [1.0, 1.0, -4.0]}
     kinds = list(stretch) if shapes == "mixed" else [shapes]

@@ -69,6 +69,23 @@ def gate_photometric(inputs: Pictures, weight: float, place: Place, fault: Fault
     return [gate(*values) for values in zip(("loss", "gradient"), got, truth, single, strict=True)]
 
 
+def gate_total(pairs: int) -> list[GateResult]:
+    """The Triton kernel that makes the loss of the sums of 2 pairs + 1 programs, alone; 1 where a bit is wrong. It adds
+    in fp64 and rounds once. The sums nearly cancel: else a lane whose low halves are lost would be rounded away."""
+    from lanewise.train.photometric import kernels, launch
+
+    g = torch.Generator().manual_seed(0)
+    values, rest = torch.randn(4, pairs, generator=g), torch.tensor([[0.01], [0.02], [1.0], [2.0]])
+    sums = torch.cat([values, -values, rest], 1)[:, torch.randperm(2 * pairs + 1, generator=g)].contiguous()
+    loss, scales = torch.empty(()), torch.empty(2)
+    kernels.total[(1,)](sums, loss, scales, sums.shape[1], 0.75, 0.25, BLOCK=launch.SUMS)  # pyright: ignore
+    difference, dissimilarity, numbers, windows = sums.double().sum(1)
+    exact = 0.75 / numbers * difference + 0.25 / windows * dissimilarity
+    wanted = {"loss": exact.float(), "scales": torch.stack([0.75 / numbers, 0.25 / windows]).float()}
+    made = {"loss": loss, "scales": scales}
+    return [GateResult(name, 0.0 if torch.equal(made[name], want) else 1.0, 0.0) for name, want in wanted.items()]
+
+
 @dataclass
 class AdamState:
     """A parameter [N, ...] with its moments after `steps` steps, a row's visibility, and what the guard says."""
@@ -126,11 +143,12 @@ def statistics(
     skip: int | None = None,
     fault: Fault | None = None,
 ) -> list[Tensor]:
-    """grad2d, count and, where it is asked for, widest [N] after two steps, on the CPU; a fault may sit on the
-    gradients."""
+    """grad2d, count and, where it is asked for, widest after each of two steps [2, N], on the CPU; a fault may sit on
+    the gradients."""
     g = torch.Generator().manual_seed(N + cameras)
     names = 3 if widest else 2
     sums = [x.to(place.device, dtype) for x in torch.rand(3, N, generator=g).mul(0.3)[:names]]
+    steps = []
     for _ in range(2):
         v = torch.randn(cameras, N, 2, generator=g) * 1e-3
         radii = torch.randint(-3, 40, (cameras, N, 2), generator=g, dtype=torch.int32)
@@ -143,7 +161,8 @@ def statistics(
         guard = None if skip is None else torch.tensor([skip], dtype=torch.int32, device=place.device)
         v, radii = v.to(place.device, dtype), radii.to(place.device)
         observe(v, radii, 131, 97, *sums, skip=guard, backend=place.backend)
-    return [x.cpu() for x in sums]
+        steps.append([x.to("cpu", copy=True) for x in sums])
+    return [torch.stack(step) for step in zip(*steps, strict=True)]
 
 
 def gate_statistics(place: Place, cameras: int, N: int, fault: Fault | None = None, **options: Any) -> list[GateResult]:

@@ -1,0 +1,87 @@
+"""The gate for what `rasterization` makes on its way and does not return: the totals that memory for lists is asked for
+by, and every picture's transmittance, where nobody may read them but the next kernel."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor
+
+from lanewise.audit.gate import FLOOR, GateResult, relative_error
+from lanewise.prove.scenes import Scene
+from lanewise.splat import bin_gaussians
+from lanewise.splat.binning.reference import TileLists
+
+
+@dataclass
+class Made:
+    """lists: all that were made; pictures: colors, alphas, transmittance and last of all that were composited."""
+
+    lists: list[TileLists] = field(default_factory=list)
+    pictures: list[tuple[Tensor, Tensor, Tensor, Tensor]] = field(default_factory=list)
+
+
+@contextlib.contextmanager
+def kept(wide: bool) -> Iterator[Made]:
+    """Keeps what Triton's kernels make in the block; `wide` lists have the 64-bit bounds of 2^31 entries."""
+    from lanewise.splat.binning import launch as binning
+    from lanewise.splat.rasterize import launch as rasterize
+
+    made = Made()
+    tile_lists = functools.partial(binning.tile_lists, wide=1) if wide else binning.tile_lists
+    with (
+        mock.patch.object(binning, "tile_lists", _keeping(tile_lists, made.lists)),
+        mock.patch.object(rasterize, "forward", _keeping(rasterize.forward, made.pictures)),
+    ):
+        yield made
+
+
+def _keeping(make: Any, results: list[Any]) -> Any:
+    def make_and_keep(*args: Any, **named: Any) -> Any:
+        results.append(make(*args, **named))
+        return results[-1]
+
+    return make_and_keep
+
+
+def gate_pictures(made: Made) -> list[GateResult]:
+    """Pictures of one scene, with colours and without: the same alphas, and transmittances that go with them."""
+    _, alphas, _, last = made.pictures[0]
+    apart = max(relative_error(picture[1], alphas) for picture in made.pictures)
+    same = all(torch.equal(1 - picture[2], picture[1]) and torch.equal(picture[3], last) for picture in made.pictures)
+    return [GateResult("alphas of all", apart, FLOOR), GateResult("transmittances", 0.0 if same else 1.0, 0.0)]
+
+
+def gate_lists(scene: Scene, meta: dict, made: Made) -> list[GateResult]:
+    """The lists of a run against the reference's, of the same projected Gaussians; 1 where they differ."""
+    operands = [meta[k] for k in ("means2d", "radii", "depths", "conics", "opacities")]
+    size = {"tile_size": meta["tile_size"], "width": scene.width, "height": scene.height}
+    want = bin_gaussians(*operands, **size, backend="reference")
+    same = torch.equal(meta["flatten_ids"], want.flatten_ids)
+    same &= torch.equal(meta["tiles_per_gauss"].flatten(), want.tiles_per_gauss.flatten())
+    same &= torch.equal(meta["isect_offsets"].flatten().long(), want.isect_offsets.flatten().long())
+    lengths = made.lists[0].lengths
+    totals = lengths is not None and lengths.sum(1).tolist() == [want.flatten_ids.numel(), coarse_pairs(want)]
+    return [GateResult("lists", 0.0 if same else 1.0, 0.0), GateResult("totals", 0.0 if totals else 1.0, 0.0)]
+
+
+def coarse_pairs(lists: TileLists) -> int:
+    """How many pairs of a Gaussian and a coarse tile, of 2 x 2 tiles, there are: in every row of coarse tiles all from
+    the first to the last column that the Gaussian reaches."""
+    *_, height, width = lists.isect_offsets.shape
+    offsets = lists.isect_offsets.flatten().long()
+    lengths = torch.diff(offsets, append=offsets.new_tensor([lists.flatten_ids.numel()]))
+    tile = torch.repeat_interleave(torch.arange(len(offsets)), lengths)
+    image_row, column = tile // width // height * height + tile // width % height // 2, tile % width // 2
+    row = torch.stack([lists.flatten_ids.long(), image_row])
+    _, slot = row.unique(dim=1, return_inverse=True)
+    slots = int(slot.max()) + 1 if len(slot) else 0
+    first = torch.full((slots,), width).scatter_reduce(0, slot, column, "amin")
+    last = torch.full((slots,), -1).scatter_reduce(0, slot, column, "amax")
+    return int((last - first + 1).sum())
