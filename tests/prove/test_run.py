@@ -15,7 +15,8 @@ from lanewise.prove.cases import Case
 from lanewise.prove.compile import triton_version
 from lanewise.prove.execute import Emulation, emulated
 from lanewise.prove.launches import Configuration
-from lanewise.prove.run import ORDERS, Outcome, Row, chosen_cases, chosen_targets, execute, make_plan, prove
+from lanewise.prove.rows import Outcome, Row, executed_rows
+from lanewise.prove.run import ORDERS, chosen_cases, chosen_targets, execute, make_plan, prove
 from lanewise.prove.training_gate import AdamState, Place
 from lanewise.target import compiles, find
 
@@ -90,25 +91,25 @@ def test_unwritten_memory_is_poison_and_tensors_change_in_place():
 
 
 def rows_of(outcomes: list[Outcome], config: Configuration) -> Row:
-    (row,) = run._executed_rows(find("gfx942"), [config], outcomes)
+    (row,) = executed_rows(find("gfx942"), [config], outcomes)
     return row
 
 
 def test_a_row_stands_as_the_worst_of_its_cases():
     config = Configuration("lanewise.train.adam.kernels:step", (), (), (), ())
     target, code = find("gfx942"), {config: ({"vgprs": 3}, np.array([True, False]), True)}
-    good = Outcome("a", target, code, ["lockstep"], [("lockstep", "x", 1e-6, 2e-6, True)])
+    good = Outcome("a", target, True, code, ["lockstep"], [("lockstep", "x", 1e-6, 2e-6, True)])
     other = {config: ({"vgprs": 3}, np.array([False, True]), True)}
-    worse = Outcome("b", target, other, ["reverse"], [("reverse", "y", 3e-6, 4e-6, True)])
+    worse = Outcome("b", target, True, other, ["reverse"], [("reverse", "y", 3e-6, 4e-6, True)])
     row = rows_of([good, worse], config)
     assert (row.max_rel_err, row.limit, row.coverage, row.orders) == (3e-6, 4e-6, 1.0, ["lockstep", "reverse"])
     assert row.ok
-    off = Outcome("c", target, code, ["lockstep"], [("lockstep", "z", float("nan"), 2e-6, False)])
+    off = Outcome("c", target, True, code, ["lockstep"], [("lockstep", "z", float("nan"), 2e-6, False)])
     assert not rows_of([good, off], config).ok
     assert "z is off by nan" in rows_of([good, off], config).note
-    stopped = Outcome("d", target, code, [], [], None, "d, lockstep: it broke")
+    stopped = Outcome("d", target, True, code, [], [], None, "d, lockstep: it broke")
     assert not rows_of([good, stopped], config).ok
-    unlike = Outcome("e", target, {config: ({}, np.array([True, True]), False)}, ["lockstep"])
+    unlike = Outcome("e", target, True, {config: ({}, np.array([True, True]), False)}, ["lockstep"])
     assert "does not assemble" in rows_of([good, unlike], config).note
 
 

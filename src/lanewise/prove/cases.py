@@ -231,8 +231,8 @@ def _gate_harmonics(degree: int, N: int, cameras: int) -> list[GateResult]:
     seen, upstream = torch.rand(cameras, N, generator=g) > 0.2, torch.randn(cameras, N, 3, generator=g)
 
     def run(dtype: torch.dtype, backend: Any) -> dict[str, Tensor]:
-        leaves = [v.to(dtype, copy=True).requires_grad_() for v in inputs.values()]
-        colors = spherical_harmonics(degree, *leaves, seen, backend=backend)
+        dirs, coeffs = leaves = [v.to(dtype, copy=True).requires_grad_() for v in inputs.values()]
+        colors = spherical_harmonics(degree, dirs, coeffs, seen, backend=backend)
         grads = torch.autograd.grad(colors, leaves, upstream.to(dtype), materialize_grads=True)
         return {"colors": colors.detach(), **dict(zip(inputs, grads, strict=True))}
 

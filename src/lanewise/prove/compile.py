@@ -33,7 +33,7 @@ class Compiled:
         function: the kernel's name in both.
         warps: waves of a program.
         metadata: Triton's own, for `reassembled`.
-        vgprs, agprs, sgprs: registers of a lane (NVIDIA's in vgprs) and of a wave (not counted for NVIDIA's).
+        vgprs, agprs, sgprs: registers of a lane (NVIDIA's in vgprs) and of a wave (None for NVIDIA).
         lds: bytes of memory that a program's lanes share.
         spills: registers that a lane keeps in memory (NVIDIA: bytes).
         instructions: of the whole text.
@@ -48,11 +48,17 @@ class Compiled:
     metadata: Any = field(repr=False)
     vgprs: int
     agprs: int
-    sgprs: int
+    sgprs: int | None
     lds: int
     spills: int
     instructions: int
     cas_loops: int
+
+    @functools.cached_property
+    def machine_code(self) -> str:
+        """AMD's text without the target's name: two targets with the same one run the same program."""
+        names = (".amdgcn_target", "amdhsa.target:")
+        return "\n".join(line for line in self.assembly.splitlines() if not line.lstrip().startswith(names))
 
 
 def triton_version() -> str:
@@ -90,7 +96,7 @@ def compile_for(configuration: Configuration, target: Target) -> Compiled:
     metadata = done.metadata
     if target.vendor == "amd":
         text, binary = done.asm["amdgcn"], done.asm["hsaco"]
-        numbers = amd_numbers(text)
+        numbers: dict[str, Any] = dict(amd_numbers(text))
     else:
         text, binary = done.asm["ptx"], done.asm["cubin"]
         numbers = nvidia_numbers(binary, text)
@@ -133,7 +139,7 @@ def instructions(assembly: str) -> list[str]:
     return [line for line in lines if re.match(r"[a-z]\w*(\s|$)", line) and not line.endswith(":")]
 
 
-def nvidia_numbers(binary: bytes, ptx: str) -> dict[str, int]:
+def nvidia_numbers(binary: bytes, ptx: str) -> dict[str, Any]:
     """Registers, spilled bytes and instructions of a cubin. (Only a disassembly, which takes as long as compiling,
     would tell its uniform registers.)"""
     usage = _resource_usage(binary)
@@ -143,7 +149,7 @@ def nvidia_numbers(binary: bytes, ptx: str) -> dict[str, int]:
     return {
         "vgprs": int(found.group(1)),
         "agprs": 0,
-        "sgprs": 0,
+        "sgprs": None,
         "spills": int(found.group(2)),
         "instructions": _code_bytes(binary) // 16,
         "cas_loops": len(re.findall(r"\batom\S*\.cas\b", ptx)),
