@@ -133,18 +133,18 @@ def _take_gates(row: Row, outcome: Outcome, notes: list[str]) -> None:
             notes.append(f"{outcome.case}, {order}: {name} is off by {error:.3g}, limit {limit:.3g}")
 
 
-def missing_rows(launched: list[Configuration], executed: set[Target], rows: list[Row]) -> list[Row]:
+def missing_rows(expected: Iterable[tuple[Configuration, Target]], rows: list[Row]) -> list[Row]:
     """Rows of what should have been executed, but its cases stopped before it."""
     there = {(row.kernel, row.config, row.arch) for row in rows}
-    missing = [start_row(config, target) for target in executed for config in launched]
+    missing = [start_row(*pair) for pair in dict.fromkeys(expected)]
     missing = [row for row in missing if (row.kernel, row.config, row.arch) not in there]
     for row in missing:
         row.ok, row.note = False, "not covered: every case that launches it stopped before"
     return missing
 
 
-def compiled_row(config: Configuration, target: Target, found: dict[str, Any] | str) -> Row:
-    """The row of what is compiled, but not executed."""
+def compiled_row(config: Configuration, target: Target, why: str, found: dict[str, Any] | str) -> Row:
+    """The row of what is compiled, but for a reason not executed; `found`: its numbers, or why there are none."""
     row = start_row(config, target)
     if isinstance(found, str):  # where nobody has tried this Triton, it may refuse
         row.ok = compiles(target.name, triton_version()) is not True
@@ -153,10 +153,7 @@ def compiled_row(config: Configuration, target: Target, found: dict[str, Any] | 
     row.compiled = True
     for name, value in found.items():
         setattr(row, name, value)
-    large = target.vendor == "amd"
-    row.note = "compiled; not executed: " + (
-        "launches too large for it" if large else "there is no emulator for NVIDIA"
-    )
+    row.note = f"compiled; not executed: {why}"
     return row
 
 

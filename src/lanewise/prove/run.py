@@ -6,7 +6,7 @@ import contextlib
 import fnmatch
 import functools
 import multiprocessing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import Any
@@ -44,6 +44,11 @@ class Job:
     attributes: bool
     orders: tuple[str, ...]
     siblings: tuple[Target, ...] = ()
+
+    @property
+    def configurations(self) -> set[Configuration]:
+        """All of them."""
+        return {config for _, configs in self.cases for config in configs}
 
     @property
     def length(self) -> int:
@@ -142,12 +147,14 @@ class Plan:
     quick: bool = False
 
     def runs(self, target: Target, attributes: bool) -> tuple[str, ...]:
-        """The orders that a target is executed in: all on one target of a family, the first on the others."""
+        """The orders that a target is executed in; plain launches on one target of a family alone."""
         if target.vendor != "amd" or compiles(target.name, triton_version()) is False:
             return ()
-        if target == self.leader(target):
-            return self.orders[attributes]
-        return self.orders[attributes][:1] if attributes else ()
+        return self.orders[attributes] if attributes or target == self.leader(target) else ()
+
+    def runs_case(self, target: Target, case: Case) -> bool:
+        """Whether a case is executed on a target: on one of a family all are, on the others those of a quick proof."""
+        return case.quick or target == self.leader(target)
 
     def leader(self, target: Target) -> Target:
         """The one target of a family that stands for it."""
@@ -189,22 +196,20 @@ def prove(plan: Plan, progress: Callable[[int, int], None] = lambda done, total:
     """Compile and execute; rows by kernel, configuration and target."""
     by_case = recorded(plan.cases)
     launched = _matching(plan, set().union(*by_case.values()))
-    large = [] if plan.quick else _matching(plan, of_large_launches(launched))
     possible = [t for t in plan.targets if t.path == "triton" and compiles(t.name, triton_version()) is not False]
     jobs = _jobs(plan, possible, by_case)
     executed = {job.target for job in jobs}
-    builds = [(config, target) for target in possible if target not in executed for config in launched]
-    builds += [(config, target) for target in possible if target == plan.leader(target) for config in large]
+    builds = list(_builds(plan, possible, launched, jobs))
     with ProcessPoolExecutor(plan.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         runs = [pool.submit(execute_all, job) for job in jobs]
-        compiled = [pool.submit(compile_only, *build) for build in builds]
+        compiled = [pool.submit(compile_only, config, target) for config, target, _ in builds]
         for done, future in enumerate(as_completed([*runs, *compiled]), 1):
             future.result()
             progress(done, len(runs) + len(builds))
     outcomes = completed(outcome for run in runs for outcome in run.result())
     ran = _matching(plan, {config for o in outcomes for config in (*o.code, o.stopped_at) if config})
     rows = [row for target in plan.targets if target in executed for row in executed_rows(target, ran, outcomes)]
-    rows += missing_rows(launched, executed, rows)
+    rows += missing_rows(((c, job.target) for job in jobs for c in _matching(plan, job.configurations)), rows)
     rows += [compiled_row(*build, done.result()) for build, done in zip(builds, compiled, strict=True)]
     rows += [absent_row(config, target) for target in plan.targets if target not in possible for config in launched]
     return sorted(rows, key=lambda row: (row.kernel, row.config))
@@ -222,9 +227,24 @@ def _jobs(plan: Plan, possible: Sequence[Target], by_case: Mapping[str, set[Conf
         for attributes in (True, False):
             orders = plan.runs(target, attributes)
             for group in groups.values() if orders else ():
-                known = tuple((case.name, _known(by_case[case.name], attributes)) for case in group)
+                mine = [case for case in group if plan.runs_case(target, case)]
+                known = tuple((case.name, _known(by_case[case.name], attributes)) for case in mine)
                 jobs.append(Job(known, target, attributes, orders, () if target == leader else others))
     return sorted(jobs, key=lambda job: -job.length)
+
+
+def _builds(
+    plan: Plan, possible: Sequence[Target], launched: Sequence[Configuration], jobs: Sequence[Job]
+) -> Iterator[tuple[Configuration, Target, str]]:
+    """What is only compiled, and why."""
+    large = [] if plan.quick else _matching(plan, of_large_launches(launched))
+    executed = {(config, job.target) for job in jobs for config in job.configurations}
+    for target in possible:
+        leader, amd = plan.leader(target), target.vendor == "amd"
+        why = f"{leader.name} is, for its family" if amd else "there is no emulator for NVIDIA"
+        yield from ((config, target, why) for config in launched if (config, target) not in executed)
+        if target == leader:
+            yield from ((config, target, "launches too large for it" if amd else why) for config in large)
 
 
 def _known(configs: Iterable[Configuration], attributes: bool) -> tuple[Configuration, ...]:
