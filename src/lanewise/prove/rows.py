@@ -136,7 +136,7 @@ def _take_gates(row: Row, outcome: Outcome, notes: list[str]) -> None:
 def missing_rows(expected: Iterable[tuple[Configuration, Target]], rows: list[Row]) -> list[Row]:
     """Rows of what should have been executed, but its cases stopped before it."""
     there = {(row.kernel, row.config, row.arch) for row in rows}
-    missing = [start_row(*pair) for pair in dict.fromkeys(expected)]
+    missing = [start_row(*pair) for pair in expected]
     missing = [row for row in missing if (row.kernel, row.config, row.arch) not in there]
     for row in missing:
         row.ok, row.note = False, "not covered: every case that launches it stopped before"
@@ -162,6 +162,13 @@ def absent_row(config: Configuration, target: Target) -> Row:
     row = start_row(config, target)
     unsupported = target.path == "cpu"
     row.note = "not supported, CPU path" if unsupported else f"Triton {triton_version()} does not compile for it"
+    return row
+
+
+def left_row(config: Configuration, target: Target, leader: Target) -> Row:
+    """The row of a configuration that is tried on another target of the family."""
+    row = start_row(config, target)
+    row.note = f"not tried: {leader.name} stands for the family with it"
     return row
 
 

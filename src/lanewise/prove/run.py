@@ -19,11 +19,22 @@ from lanewise.prove.compile import Compiled, CompileError, compile_for, triton_v
 from lanewise.prove.configurations import of_large_launches, recorded
 from lanewise.prove.launches import Configuration, kernels, short
 from lanewise.prove.reassemble import reassembled
-from lanewise.prove.rows import Code, Outcome, Row, absent_row, compiled_row, completed, executed_rows, missing_rows
+from lanewise.prove.rows import (
+    Code,
+    Outcome,
+    Row,
+    absent_row,
+    compiled_row,
+    completed,
+    executed_rows,
+    left_row,
+    missing_rows,
+)
 from lanewise.target import TARGETS, Target, compiles, find
 
-# Which target of a family is executed in all orders of the waves; the others in one.
+# The target of a family on which all cases are executed.
 EXECUTED = ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1151", "gfx1201")
+LARGE_TARGETS = ("gfx942", "gfx1100", "sm_90")  # what is too large to be executed is compiled for
 ORDERS = ("lockstep", "forward", "reverse", "random")  # of the waves
 QUICK_ORDERS = ("lockstep", "random")
 QUICK_TARGETS = (*EXECUTED, "sm_90", "xpu", "mps")
@@ -152,9 +163,10 @@ class Plan:
             return ()
         return self.orders[attributes] if attributes or target == self.leader(target) else ()
 
-    def runs_case(self, target: Target, case: Case) -> bool:
-        """Whether a case is executed on a target: on one of a family all are, on the others those of a quick proof."""
-        return case.quick or target == self.leader(target)
+    def runs_case(self, case: Case, target: Target, attributes: bool) -> bool:
+        """Whether a case is executed: with the JIT's attributes on one target of a family all are; plain, and on the
+        family's others, those of a quick proof, in which every kernel is."""
+        return case.quick or (attributes and target == self.leader(target))
 
     def leader(self, target: Target) -> Target:
         """The one target of a family that stands for it."""
@@ -199,7 +211,7 @@ def prove(plan: Plan, progress: Callable[[int, int], None] = lambda done, total:
     possible = [t for t in plan.targets if t.path == "triton" and compiles(t.name, triton_version()) is not False]
     jobs = _jobs(plan, possible, by_case)
     executed = {job.target for job in jobs}
-    builds = list(_builds(plan, possible, launched, jobs))
+    builds = list(_builds(plan, possible, launched, executed))
     with ProcessPoolExecutor(plan.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         runs = [pool.submit(execute_all, job) for job in jobs]
         compiled = [pool.submit(compile_only, config, target) for config, target, _ in builds]
@@ -209,9 +221,12 @@ def prove(plan: Plan, progress: Callable[[int, int], None] = lambda done, total:
     outcomes = completed(outcome for run in runs for outcome in run.result())
     ran = _matching(plan, {config for o in outcomes for config in (*o.code, o.stopped_at) if config})
     rows = [row for target in plan.targets if target in executed for row in executed_rows(target, ran, outcomes)]
-    rows += missing_rows(((c, job.target) for job in jobs for c in _matching(plan, job.configurations)), rows)
+    planned = {(config, job.target) for job in jobs for config in _matching(plan, job.configurations)}
+    rows += missing_rows(planned, rows)
     rows += [compiled_row(*build, done.result()) for build, done in zip(builds, compiled, strict=True)]
     rows += [absent_row(config, target) for target in plan.targets if target not in possible for config in launched]
+    others = {target: plan.leader(target) for target in executed}
+    rows += [left_row(c, t, leader) for t, leader in others.items() for c in launched if (c, t) not in planned]
     return sorted(rows, key=lambda row: (row.kernel, row.config))
 
 
@@ -227,24 +242,23 @@ def _jobs(plan: Plan, possible: Sequence[Target], by_case: Mapping[str, set[Conf
         for attributes in (True, False):
             orders = plan.runs(target, attributes)
             for group in groups.values() if orders else ():
-                mine = [case for case in group if plan.runs_case(target, case)]
+                mine = [case for case in group if plan.runs_case(case, target, attributes)]
                 known = tuple((case.name, _known(by_case[case.name], attributes)) for case in mine)
                 jobs.append(Job(known, target, attributes, orders, () if target == leader else others))
+    jobs = [job for job in jobs if job.cases]
     return sorted(jobs, key=lambda job: -job.length)
 
 
 def _builds(
-    plan: Plan, possible: Sequence[Target], launched: Sequence[Configuration], jobs: Sequence[Job]
+    plan: Plan, possible: Sequence[Target], launched: Sequence[Configuration], executed: set[Target]
 ) -> Iterator[tuple[Configuration, Target, str]]:
     """What is only compiled, and why."""
     large = [] if plan.quick else _matching(plan, of_large_launches(launched))
-    executed = {(config, job.target) for job in jobs for config in job.configurations}
     for target in possible:
-        leader, amd = plan.leader(target), target.vendor == "amd"
-        why = f"{leader.name} is, for its family" if amd else "there is no emulator for NVIDIA"
-        yield from ((config, target, why) for config in launched if (config, target) not in executed)
-        if target == leader:
-            yield from ((config, target, "launches too large for it" if amd else why) for config in large)
+        if target not in executed:
+            yield from ((config, target, "there is no emulator for NVIDIA") for config in launched)
+        if target.name in LARGE_TARGETS:
+            yield from ((config, target, "launches too large for it") for config in large)
 
 
 def _known(configs: Iterable[Configuration], attributes: bool) -> tuple[Configuration, ...]:
