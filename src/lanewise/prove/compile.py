@@ -151,7 +151,7 @@ def nvidia_numbers(binary: bytes, ptx: str) -> dict[str, Any]:
         "agprs": 0,
         "sgprs": None,
         "spills": int(found.group(2)),
-        "instructions": _code_bytes(binary) // 16,
+        "instructions": code_bytes(binary) // 16,
         "cas_loops": len(re.findall(r"\batom\S*\.cas\b", ptx)),
     }
 
@@ -167,7 +167,7 @@ def _resource_usage(binary: bytes) -> str:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def _code_bytes(elf: bytes) -> int:
+def code_bytes(elf: bytes) -> int:
     """Bytes of the executable sections of a 64-bit ELF file."""
     (table,) = struct.unpack_from("<Q", elf, 40)
     entry, count = struct.unpack_from("<HH", elf, 58)
