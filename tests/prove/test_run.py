@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -106,6 +107,12 @@ def test_what_fails_on_one_target_fails_on_those_with_its_machine_code():
     assert not row.ok
     assert "x is off by 3e-06" in row.note
     assert row.coverage == 0.5
+    more = Outcome("a", find("gfx1201"), True, dict(code), ["lockstep"])
+    more.code[dataclasses.replace(config, kernel="lanewise.train.adam.kernels:other")] = more.code[config]
+    same = Outcome("a", find("gfx1200"), True, {config: ({"vgprs": 3}, None, True)}, same_as=find("gfx1201"))
+    (row,) = executed_rows(find("gfx1200"), [config], completed([more, same]))
+    assert not row.ok
+    assert "others than the configurations that were compared" in row.note
 
 
 @pytest.mark.parametrize("arch", ["gfx942", "gfx1201"])

@@ -85,6 +85,8 @@ def completed(outcomes: Iterable[Outcome]) -> list[Outcome]:
         run = runs[outcome.case, outcome.same_as, outcome.attributes]
         outcome.orders, outcome.gates = run.orders, run.gates
         outcome.stopped_at, outcome.stopped_by = run.stopped_at, run.stopped_by
+        if run.code.keys() != outcome.code.keys() and not run.stopped_by:
+            outcome.stopped_by = f"{run.case} launched others than the configurations that were compared"
         for config, (columns, _, same) in outcome.code.items():
             reached = run.code[config][1] if config in run.code else None
             outcome.code[config] = columns, reached, same

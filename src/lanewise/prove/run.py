@@ -215,15 +215,18 @@ def prove(plan: Plan, progress: Callable[[int, int], None] = lambda done, total:
     with ProcessPoolExecutor(plan.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         runs = [pool.submit(execute_all, job) for job in jobs]
         compiled = [pool.submit(compile_only, config, target) for config, target, _ in builds]
-        for done, future in enumerate(as_completed([*runs, *compiled]), 1):
+        lengths = {**dict(zip(runs, (job.length for job in jobs), strict=True)), **dict.fromkeys(compiled, 1)}
+        done = 0
+        for future in as_completed(lengths):
             future.result()
-            progress(done, len(runs) + len(builds))
+            done += lengths[future]
+            progress(done, sum(lengths.values()))
     outcomes = completed(outcome for run in runs for outcome in run.result())
     ran = _matching(plan, {config for o in outcomes for config in (*o.code, o.stopped_at) if config})
     rows = [row for target in plan.targets if target in executed for row in executed_rows(target, ran, outcomes)]
     planned = {(config, job.target) for job in jobs for config in _matching(plan, job.configurations)}
     rows += missing_rows(planned, rows)
-    rows += [compiled_row(*build, done.result()) for build, done in zip(builds, compiled, strict=True)]
+    rows += [compiled_row(*build, future.result()) for build, future in zip(builds, compiled, strict=True)]
     rows += [absent_row(config, target) for target in plan.targets if target not in possible for config in launched]
     others = {target: plan.leader(target) for target in executed}
     rows += [left_row(c, t, leader) for t, leader in others.items() for c in launched if (c, t) not in planned]
