@@ -46,7 +46,7 @@ def test_the_sum_of_absolute_gradients_is_that_of_one_pixel_at_a_time():
 
 
 @pytest.mark.parametrize(
-    ("part", "name"), [("absolute gradients, as in training", "absgrad"), ("degree 1", "v_coeffs")]
+    ("part", "name"), [("absolute gradients, as in training", "absgrad"), ("1 cameras, degree 1", "v_coeffs")]
 )
 def test_a_wrong_sum_is_seen(part: str, name: str, monkeypatch: pytest.MonkeyPatch):
     """A hundredth of a per cent on one gradient that a kernel gives."""
