@@ -104,7 +104,7 @@ def _scenes() -> Iterator[Case]:
     name = "33 Gaussians, tiles of 16, 17 x 9, absolute gradients"
     yield scene(name, N=33, width=17, height=9, tile_size=16, absgrad=True)
     yield scene("65 Gaussians, tiles of 4, 5 x 5", N=65, width=5, height=5, tile_size=4)
-    yield scene("33 Gaussians, lists with 64-bit bounds", N=33, width=8, height=9, wide=True)
+    yield scene("33 Gaussians, long lists: 64-bit bounds, two parts", N=33, width=8, height=9, wide=True)
     run = functools.partial(_gate_masks, make_scene(3, N=33, width=9, height=9, tile_size=8))
     yield Case("33 Gaussians, masked tiles", everything, run)
     name = "33 Gaussians of 2 cameras, shared colours, no gradient of alphas"

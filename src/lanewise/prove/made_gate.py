@@ -29,12 +29,13 @@ class Made:
 
 @contextlib.contextmanager
 def kept(wide: bool) -> Iterator[Made]:
-    """Keeps what Triton's kernels make in the block; `wide` lists have the 64-bit bounds of 2^31 entries."""
+    """Keeps what Triton's kernels make in the block; `wide` lists have the 64-bit bounds of 2^31 entries, and
+    are sorted in parts as those of a million are."""
     from lanewise.splat.binning import launch as binning
     from lanewise.splat.rasterize import launch as rasterize
 
     made = Made()
-    tile_lists = functools.partial(binning.tile_lists, wide=1) if wide else binning.tile_lists
+    tile_lists = functools.partial(binning.tile_lists, wide=1, part=1) if wide else binning.tile_lists
     with (
         mock.patch.object(binning, "tile_lists", _keeping(tile_lists, made.lists)),
         mock.patch.object(rasterize, "forward", _keeping(rasterize.forward, made.pictures)),
