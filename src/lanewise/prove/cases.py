@@ -121,7 +121,7 @@ def _scenes() -> Iterator[Case]:
     yield scene(name, HARMONICS, N=32, width=8, sh_degree=1, **smooth, **training)
     # An empty tile, a block of Gaussians that none is seen of, and Gaussians of many tiles.
     yield scene("33 Gaussians, one behind, 49 x 17, ordered", ordered=True, N=33, behind=1, width=49, height=17)
-    yield scene("129 Gaussians, 8 x 4", N=129, width=8, height=4)
+    yield scene("129 Gaussians, 8 x 9, first degree", HARMONICS, N=129, width=8, height=9, sh_degree=1)
 
 
 def _gate_scene(scene: Scene, ordered: bool, wide: bool) -> list[GateResult]:
