@@ -1,0 +1,1 @@
+"""Convolution that is right at every size."""

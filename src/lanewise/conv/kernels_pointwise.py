@@ -1,0 +1,129 @@
+"""Convolutions by single weights (1x1, stride 1) whose pixels are neighbours in memory, as plain matrix products.
+
+They are bound by memory: each tensor is read or written once, in whole vectors. A sum or a side of up to 192 channels
+is cut into two blocks of powers of two (96 = 64 + 32), so that nothing is computed for channels that are not there.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from lanewise.conv.kernels import multiple
+
+
+@triton.jit
+def _pixels(tile, P, BP: tl.constexpr):
+    """(image, pixels [BP]) of a tile; tiles are numbered through the pixels of an image, then through images."""
+    per_image = tl.cdiv(P, BP)
+    return (tile // per_image).to(tl.int64), tile % per_image * BP + tl.arange(0, BP)
+
+
+@triton.jit
+def _load(x, c, p, C, P, xc):
+    """x[c, p], 0 where there is none."""
+    return tl.load(x + (c[:, None] * xc + p[None, :]), (c < C)[:, None] & (p < P)[None, :], 0.0)
+
+
+@triton.jit
+def _weights(w, o, i, CO, CI, wo, wi):
+    """w[o, i] as [i, o], 0 where there is none."""
+    return tl.load(w + (i[:, None] * wi + o[None, :] * wo), (i < CI)[:, None] & (o < CO)[None, :], 0.0)
+
+
+@triton.jit
+def _store(y, bias, acc, o, p, CO, P, yc, BIAS: tl.constexpr):
+    """y[o, p] = acc [p, o] + bias[o]."""
+    if BIAS:
+        acc += tl.load(bias + o, o < CO, 0.0).to(tl.float32)[None, :]
+    out = tl.trans(acc).to(y.dtype.element_ty)
+    tl.store(y + (o[:, None] * yc + p[None, :]), out, (o < CO)[:, None] & (p < P)[None, :])
+
+
+@triton.jit(do_not_specialize=["tiles", "P", "CI", "CO", "xn", "xc", "yn", "yc", "wo", "wi"])
+def narrow(
+    x, w, bias, y, tiles, P, CI, CO, xn, xc, yn, yc, wo, wi,
+    BIAS: tl.constexpr, ALIGN: tl.constexpr, PRECISION: tl.constexpr,
+    I1: tl.constexpr, I2: tl.constexpr, O1: tl.constexpr, O2: tl.constexpr, BP: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """y [N, CO, P] = w [CO, CI] x [N, CI, P] + bias, CI <= I1 + I2, CO <= O1 + O2.
+
+    Programs walk over all tiles of pixels and keep the weights.
+    """
+    P, xn, xc = multiple(P, ALIGN), multiple(xn, ALIGN), multiple(xc, ALIGN)
+    yn, yc = multiple(yn, ALIGN), multiple(yc, ALIGN)
+    i1, i2, o1, o2 = tl.arange(0, I1), I1 + tl.arange(0, I2 or 1), tl.arange(0, O1), O1 + tl.arange(0, O2 or 1)
+    w11 = _weights(w, o1, i1, CO, CI, wo, wi)
+    if I2:
+        w12 = _weights(w, o1, i2, CO, CI, wo, wi)
+    if O2:
+        w21 = _weights(w, o2, i1, CO, CI, wo, wi)
+        if I2:
+            w22 = _weights(w, o2, i2, CO, CI, wo, wi)
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), num_stages=STAGES):
+        n, p = _pixels(tile, P, BP)
+        x1 = tl.trans(_load(x + n * xn, i1, p, CI, P, xc))
+        acc = tl.dot(x1, w11, input_precision=PRECISION)
+        if I2:
+            x2 = tl.trans(_load(x + n * xn, i2, p, CI, P, xc))
+            acc = tl.dot(x2, w12, acc, input_precision=PRECISION)
+        _store(y + n * yn, bias, acc, o1, p, CO, P, yc, BIAS)
+        if O2:
+            acc = tl.dot(x1, w21, input_precision=PRECISION)
+            if I2:
+                acc = tl.dot(x2, w22, acc, input_precision=PRECISION)
+            _store(y + n * yn, bias, acc, o2, p, CO, P, yc, BIAS)
+
+
+@triton.jit(do_not_specialize=["P", "CI", "CO", "xn", "xc", "yn", "yc", "wo", "wi"])
+def wide(
+    x, w, bias, y, P, CI, CO, xn, xc, yn, yc, wo, wi,
+    BIAS: tl.constexpr, ALIGN: tl.constexpr, PRECISION: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """`narrow` for any number of channels: a program makes BM pixels of BN channels."""
+    P, xn, xc = multiple(P, ALIGN), multiple(xn, ALIGN), multiple(xc, ALIGN)
+    yn, yc = multiple(yn, ALIGN), multiple(yc, ALIGN)
+    across = tl.cdiv(CO, BN)
+    o = tl.program_id(0) % across * BN + tl.arange(0, BN)
+    n, p = _pixels(tl.program_id(0) // across, P, BM)
+    x += n * xn
+    acc = tl.zeros((BM, BN), tl.float32)
+    for i in tl.range(0, CI, BK, num_stages=STAGES):
+        c = i + tl.arange(0, BK)
+        a, b = _load(x, c, p, CI, P, xc), _weights(w, o, c, CO, CI, wo, wi)
+        acc = tl.dot(tl.trans(a), b, acc, input_precision=PRECISION)
+    _store(y + n * yn, bias, acc, o, p, CO, P, yc, BIAS)
+
+
+@triton.jit(do_not_specialize=["splits", "tiles", "P", "CI", "CO", "xn", "xc", "yn", "yc", "part"])
+def weight_grad(
+    x, dy, parts, splits, tiles, P, CI, CO, xn, xc, yn, yc, part,
+    ALIGN: tl.constexpr, PRECISION: tl.constexpr,
+    BM: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr, BP: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """Parts [splits, CO, CI] of dy [N, CO, P] x [N, CI, P]^T summed over images and pixels.
+
+    A program sums every `splits`-th tile of BP pixels for BM output and N1 + N2 input channels: what runs at one time
+    reads neighbouring tiles.
+    """
+    P, xn, xc = multiple(P, ALIGN), multiple(xn, ALIGN), multiple(xc, ALIGN)
+    yn, yc = multiple(yn, ALIGN), multiple(yc, ALIGN)
+    across, down = tl.cdiv(CI, N1 + N2), tl.cdiv(CO, BM)
+    program = tl.program_id(0)
+    c1 = program % across * (N1 + N2) + tl.arange(0, N1)
+    c2 = program % across * (N1 + N2) + N1 + tl.arange(0, N2 or 1)
+    k = program // across % down * BM + tl.arange(0, BM)
+    split = program // across // down
+    acc1 = tl.zeros((BM, N1), tl.float32)
+    acc2 = tl.zeros((BM, N2 or 1), tl.float32)
+    for tile in tl.range(split, tiles, splits, num_stages=STAGES):
+        n, p = _pixels(tile, P, BP)
+        a = _load(dy + n * yn, k, p, CO, P, yc)
+        acc1 = tl.dot(a, tl.trans(_load(x + n * xn, c1, p, CI, P, xc)), acc1, input_precision=PRECISION)
+        if N2:
+            acc2 = tl.dot(a, tl.trans(_load(x + n * xn, c2, p, CI, P, xc)), acc2, input_precision=PRECISION)
+    out = parts + split.to(tl.int64) * part + k[:, None] * CI
+    tl.store(out + c1[None, :], acc1, (k < CO)[:, None] & (c1 < CI)[None, :])
+    if N2:
+        tl.store(out + c2[None, :], acc2, (k < CO)[:, None] & (c2 < CI)[None, :])

@@ -1,0 +1,131 @@
+"""Weight and bias gradients in Triton: sums over all pixels, split into parts that are added in a fixed order.
+
+dw[k, t, c] = sum over pixels of dy[pixel, k] x[pixel * stride - padding + t * dilation, c]
+
+A matrix product whose sum is long and whose result is small. So the sum is split, each part writes its own result into
+a workspace, and `add_parts` adds the parts: no atomics, the same bits every time, and no long chain of additions.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from lanewise.conv.kernels import advance, both, inside, multiple, outer, pixels_first, unravel
+
+
+@triton.jit(
+    do_not_specialize=[
+        "N", "groups", "steps", "CI", "CO", "ID", "IH", "IW", "OD", "OH", "OW", "xn", "xc", "xd", "xh", "xw",
+        "yn", "yc", "yd", "yh", "yw", "KD", "KH", "KW", "sd", "sh", "sw", "pd", "ph", "pw", "dd", "dh", "dw",
+        "part", "wt", "wc",
+    ]
+)  # fmt: skip
+def weight_grad(
+    x, dy, parts, N, groups, steps, CI, CO, ID, IH, IW, OD, OH, OW, xn, xc, xd, xh, xw, yn, yc, yd, yh, yw,
+    KD, KH, KW, sd, sh, sw, pd, ph, pw, dd, dh, dw, part, wt, wc,
+    VOLUME: tl.constexpr, X_LAST: tl.constexpr, Y_LAST: tl.constexpr, ONE_TAP: tl.constexpr,
+    ALIGN: tl.constexpr, Y_ALIGN: tl.constexpr, PRECISION: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BP: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """Parts [parts, groups CO, taps, CI] of the weight gradient, with strides `part`, taps CI, wt, wc.
+
+    A program sums `steps` blocks of BP pixels for BM output channels and BN (tap, input channel) pairs of one group.
+    With ONE_TAP a block of pairs stays within one tap, so that what padding hides is known by pixel.
+    """
+    CI, CO, taps = multiple(CI, ALIGN) if X_LAST else CI, multiple(CO, Y_ALIGN) if Y_LAST else CO, KD * KH * KW
+    blocks = tl.cdiv(CI, BN)
+    across = taps * blocks if ONE_TAP else tl.cdiv(taps * CI, BN)
+    down = tl.cdiv(CO, BM)
+    program = tl.program_id(0)
+    k = program // across % down * BM + tl.arange(0, BM)
+    pair = program % across
+    program = program // across // down
+    group, split = (program % groups).to(tl.int64), (program // groups).to(tl.int64)
+    if ONE_TAP:
+        tap, c = pair // blocks, pair % blocks * BN + tl.arange(0, BN)
+        real = c < CI
+    else:
+        pairs = pair * BN + tl.arange(0, BN)
+        tap, c = pairs // CI, pairs % CI
+        real = tap < taps
+    jd, jh, jw = tap // (KH * KW) * dd - pd, tap // KW % KH * dh - ph, tap % KW * dw - pw
+
+    if X_LAST:
+        xc = 1
+        xn, xd, xh, xw = multiple(xn, ALIGN), multiple(xd, ALIGN), multiple(xh, ALIGN), multiple(xw, ALIGN)
+    if Y_LAST:
+        yc = 1
+        yn, yd, yh, yw = multiple(yn, Y_ALIGN), multiple(yd, Y_ALIGN), multiple(yh, Y_ALIGN), multiple(yw, Y_ALIGN)
+    x += group * CI * xc
+    dy += group * CO * yc
+    column = c * xc + jd * xd + jh * xh + jw * xw
+    n, d, h, w = unravel(split.to(tl.int32) * steps * BP + tl.arange(0, BP), OD, OH, OW, VOLUME)
+    acc = tl.zeros((BM, BN), tl.float32)
+    for _ in tl.range(0, steps, num_stages=STAGES):
+        exists = n < N
+        a = tl.load(
+            dy + outer(n * yn + d * yd + h * yh + w * yw, k * yc, Y_LAST), both(exists, k < CO, Y_LAST), 0.0
+        )
+        if ONE_TAP:
+            seen = exists & inside(h * sh + jh, IH) & inside(w * sw + jw, IW)
+            if VOLUME:
+                seen = seen & inside(d * sd + jd, ID)
+            seen = both(seen, real, X_LAST)
+        else:
+            seen = both(exists, real, X_LAST) & inside(outer(h * sh, jh, X_LAST), IH)
+            seen = seen & inside(outer(w * sw, jw, X_LAST), IW)
+            if VOLUME:
+                seen = seen & inside(outer(d * sd, jd, X_LAST), ID)
+        b = tl.load(x + outer(n * xn + d * sd * xd + h * sh * xh + w * sw * xw, column, X_LAST), seen, 0.0)
+        acc = tl.dot(
+            tl.trans(pixels_first(a, Y_LAST)), pixels_first(b, X_LAST), acc, input_precision=PRECISION
+        )
+        n, d, h, w = advance(n, d, h, w, BP, OD, OH, OW, VOLUME)
+
+    out = parts + split * part + group * CO * (taps * CI)
+    out += k[:, None] * (taps * CI) + (tap * wt + c * wc)[None, :]
+    tl.store(out, acc, (k < CO)[:, None] & real[None, :])
+
+
+@triton.jit(do_not_specialize=["count", "share", "size", "CI", "taps"])
+def add_parts(parts, out, count, share, size, CI, taps, BLOCK: tl.constexpr, ROWS: tl.constexpr):
+    """Sums of parts [count, size], `share` at a time and always in the same order: out [ceil(count / share), size].
+
+    What stands as [K, taps, CI] in a part stands as [K, CI, taps] in the sum.
+    """
+    across = tl.cdiv(size, BLOCK)
+    j, row = tl.program_id(0) % across * BLOCK + tl.arange(0, BLOCK), tl.arange(0, ROWS)
+    sums = (tl.program_id(0) // across).to(tl.int64)
+    acc = tl.zeros((ROWS, BLOCK), tl.float32)
+    count = tl.minimum(count - tl.program_id(0) // across * share, share)
+    parts += (sums * share + row)[:, None] * size + j[None, :]
+    for i in range(0, count, ROWS):
+        acc += tl.load(parts, (i + row < count)[:, None] & (j < size)[None, :], 0.0)
+        parts += ROWS * size.to(tl.int64)
+    pair = j % (taps * CI)
+    tl.store(out + (sums * size + (j - pair + pair % CI * taps + pair // CI)), tl.sum(acc, 0), j < size)
+
+
+@triton.jit(do_not_specialize=["N", "K", "P", "steps", "chunks", "yn", "yc", "yp"])
+def bias_grad(
+    dy, parts, N, K, P, steps, chunks, yn, yc, yp,
+    LAST: tl.constexpr, ALIGN: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """Parts [N chunks, K] of the sums of dy [N, K, P] over pixels: `steps` blocks of BP pixels a part."""
+    if LAST:
+        yc = 1
+        yn, yp, K = multiple(yn, ALIGN), multiple(yp, ALIGN), multiple(K, ALIGN)
+    else:
+        yp = 1
+        yn, yc, P = multiple(yn, ALIGN), multiple(yc, ALIGN), multiple(P, ALIGN)
+    blocks = tl.cdiv(K, BC)
+    part = tl.program_id(0) // blocks
+    k = tl.program_id(0) % blocks * BC + tl.arange(0, BC)
+    p = part % chunks * steps * BP + tl.arange(0, BP)
+    dy += (part // chunks).to(tl.int64) * yn
+    acc = tl.zeros((BP, BC), tl.float32) if LAST else tl.zeros((BC, BP), tl.float32)
+    for _ in range(steps):
+        acc += tl.load(dy + outer(p * yp, k * yc, LAST), both(p < P, k < K, LAST), 0.0).to(tl.float32)
+        p += BP
+    tl.store(parts + part.to(tl.int64) * K + k, tl.sum(acc, 0 if LAST else 1), k < K)

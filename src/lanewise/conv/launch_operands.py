@@ -1,0 +1,133 @@
+"""What the convolution kernels are told of their operands: strides, alignments, precision, and that offsets suffice."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import torch
+from torch import Tensor
+
+from lanewise.conv.problem import Problem, Triple
+from lanewise.errors import UnsupportedError
+from lanewise.target import detect
+from lanewise.target.table import WINDOW_BYTES
+
+VECTOR = 16  # bytes of the widest access
+NUMBERS = 2**31  # offsets, pixels and programs stay below
+
+
+def volume(tensor: Tensor) -> Tensor:
+    """[N, C, D, H, W] of [N, C, H, W] too."""
+    return tensor if tensor.dim() == 5 else tensor.unsqueeze(2)
+
+
+def usable(tensor: Tensor) -> tuple[Tensor, bool]:
+    """The tensor [N, C, D, H, W] with channels or columns as neighbours in memory, and whether it is channels.
+
+    It is copied where neither holds (an expanded or transposed gradient).
+    """
+    last = tensor.stride(1) == 1 or tensor.shape[1] == 1
+    first = tensor.stride(4) == 1 or tensor.shape[4] == 1
+    if not (last or first):
+        return tensor.contiguous(), False
+    return tensor, last and not (first and tensor.shape[4] > 1)
+
+
+def strides(tensor: Tensor) -> tuple[int, ...]:
+    """Strides by axis, 0 where an axis has one position and none is needed; checks that 32-bit offsets suffice."""
+    result = tuple(stride if size > 1 else 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    if tensor.numel():
+        reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, result, strict=True)) + 1
+        check(reach * tensor.element_size() <= WINDOW_BYTES and reach < NUMBERS, f"a tensor that reaches {reach} numbers")
+    return result
+
+
+def check(holds: bool, what: str) -> None:
+    """Raise unless a launch stays within its bound."""
+    if not holds:
+        raise UnsupportedError(
+            f"{what} in one launch of a convolution",
+            why="offsets and programs of a launch are numbered with 32 bits",
+            fix="cut it into slices first, as lanewise.conv does",
+        )
+
+
+def alignment(tensor: Tensor, axis: int, *others: int) -> int:
+    """The largest power of two, within a vector, that divides all strides but `axis`'s, which is 1, and `others`."""
+    apart = [stride for i, stride in enumerate(strides(tensor)) if i != axis]
+    return math.gcd(VECTOR // tensor.element_size(), *apart, *others)
+
+
+def flat(tensor: Tensor) -> bool:
+    """Whether the pixels of an image [N, C, D, H, W] lie one after the other at one distance."""
+    return tensor.numel() == 0 or _flat(tensor.shape[2:], tensor.stride()[2:])
+
+
+def _flat(sizes: tuple[int, ...], steps: tuple[int, ...]) -> bool:
+    expected = None
+    for size, step in zip(reversed(sizes), reversed(steps), strict=True):
+        if size > 1:
+            if expected not in (None, step):
+                return False
+            expected = step * size
+    return True
+
+
+def line(tensor: Tensor) -> Tensor:
+    """A flat [N, C, D, H, W] as [N, C, 1, 1, pixels], the same memory."""
+    return tensor.flatten(2)[:, :, None, None]
+
+
+def empty(shape: tuple[int, ...], like: Tensor, channels_last: bool, dtype: torch.dtype | None = None) -> Tensor:
+    """An unwritten tensor [N, C, D, H, W] in the memory order asked for."""
+    order = torch.channels_last_3d if channels_last else torch.contiguous_format
+    return torch.empty(shape, dtype=dtype or like.dtype, device=like.device, memory_format=order)
+
+
+def packed(w: Tensor, groups: int, transposed: bool) -> Tensor:
+    """Weights [K, C / groups, kd, kh, kw] as [groups, outputs, taps, inputs]; a view of channels_last weights.
+
+    Transposed, for the input gradient, outputs are the input's channels.
+    """
+    K, C = w.shape[:2]
+    taps = math.prod(w.shape[2:])
+    by_group = w.permute(0, 2, 3, 4, 1).reshape(groups, K // groups, taps, C)
+    return (by_group.permute(0, 3, 2, 1) if transposed else by_group).contiguous()
+
+
+def input_precision(problem: Problem, precision: str, device: torch.device) -> str:
+    """How `tl.dot` multiplies: "fp32" is what the target offers of fp32 class, "tf32" one product of tf32 on NVIDIA.
+
+    Numbers of 16 bits are multiplied exactly whatever is asked for.
+    """
+    if problem.dtype != torch.float32 or device.type == "cpu":
+        return "ieee"  # Triton's interpreter multiplies in fp32
+    return _offered(device, precision)
+
+
+@functools.cache
+def _offered(device: torch.device, precision: str) -> str:
+    from triton.compiler import make_backend
+    from triton.runtime import driver
+
+    target = detect(device)
+    if precision == "tf32" and "tf32x3" in target.dot_precisions:
+        return "tf32"
+    offered = make_backend(driver.active.get_current_target()).parse_options({}).allowed_dot_input_precisions
+    return next(p for p in target.dot_precisions if p in offered)  # Triton 3.4 has no bf16x6
+
+
+@functools.cache
+def multiprocessors(device: torch.device) -> int:
+    """How many programs run at a time, or a few of them each; two on a CPU, where the interpreter runs them in turn."""
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 2
+
+
+def transposed_steps(kernel: Triple, stride: Triple, dilation: Triple) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Spacing of weights and advance of the input for each axis of an input gradient (`kernels.correlate`)."""
+    shared = [math.gcd(s, d) for s, d in zip(stride, dilation, strict=True)]
+    return (
+        tuple(s // g for s, g in zip(stride, shared, strict=True)),
+        tuple(-d // g for d, g in zip(dilation, shared, strict=True)),
+    )
