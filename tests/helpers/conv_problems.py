@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from lanewise.audit.faults import Fault
 from lanewise.audit.gate import GateResult, gate
 from lanewise.conv import launch
 from lanewise.conv.problem import Problem
@@ -51,7 +50,9 @@ class Layer:
         return torch.channels_last if len(self.size) == 2 else torch.channels_last_3d
 
 
-def operands(layer: Layer, seed: int = 0, device: str = "cpu", shift: float = 0.0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def operands(
+    layer: Layer, seed: int = 0, device: str = "cpu", shift: float = 0.0
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """x, w, bias and dy; `shift` moves their means away from 0, where errors of rounding do not cancel."""
     random = torch.Generator().manual_seed(seed)
     out = layer.problem().spatial_out[3 - len(layer.size) :]
@@ -63,12 +64,11 @@ def operands(layer: Layer, seed: int = 0, device: str = "cpu", shift: float = 0.
 
 def truth(layer: Layer, x: Tensor, w: Tensor, bias: Tensor, dy: Tensor) -> tuple[Tensor, ...]:
     """y, dx, dw and db in fp64, by torch."""
-    x, w, bias = (t.double().contiguous().requires_grad_() for t in (x, w, bias))
+    leaves = x, w, bias = tuple(t.double().contiguous().requires_grad_() for t in (x, w, bias))
     convolve = torch.conv2d if len(layer.size) == 2 else torch.conv3d
     steps = map(layer.steps, ("stride", "padding", "dilation"))
     y = convolve(x, w, bias, *steps, layer.groups)
-    y.backward(dy.double().contiguous())
-    return y.detach(), x.grad, w.grad, bias.grad
+    return y.detach(), *torch.autograd.grad(y, leaves, dy.double().contiguous())
 
 
 def run(layer: Layer, x: Tensor, w: Tensor, bias: Tensor, dy: Tensor, precision: str = "fp32") -> tuple[Tensor, ...]:
@@ -79,20 +79,24 @@ def run(layer: Layer, x: Tensor, w: Tensor, bias: Tensor, dy: Tensor, precision:
     return y, dx, launch.weight_grad(x, dy, problem, precision), launch.bias_grad(dy)
 
 
-def gates(
-    layer: Layer, device: str = "cpu", precision: str = "fp32", shift: float = 0.0, fault: Fault | None = None
+def compared(
+    layer: Layer, got: tuple[Tensor, ...], want: tuple[Tensor, ...], precision: str = "fp32"
 ) -> list[GateResult]:
-    """Every direction against fp64: limits of 1e-6 in fp32, of one rounding for what is stored in 16 bits."""
-    given = operands(layer, device=device, shift=shift)
+    """y, dx, dw and db against fp64: limits of 1e-6 in fp32, of one rounding for what is stored in 16 bits."""
     limit = LIMITS[layer.dtype] if precision == "fp32" or layer.dtype != torch.float32 else TF32
     results = []
-    for name, got, want in zip(("y", "dx", "dw", "db"), run(layer, *given, precision), truth(layer, *given), strict=True):
-        assert got.shape == want.shape, (name, got.shape, want.shape)
-        got = fault.apply(got) if fault else got
+    for name, a, b in zip(("y", "dx", "dw", "db"), got, want, strict=True):
         exact = name == "db" or (name == "dw" and precision == "fp32")  # summed in fp32 from exact products
-        if want.numel():
-            results.append(gate(f"{layer} {name}", got, want, floor=LIMITS[torch.float32] if exact else limit))
+        assert a.shape == b.shape, (name, a.shape, b.shape)
+        if b.numel():
+            results.append(gate(f"{layer} {name}", a, b, floor=LIMITS[torch.float32] if exact else limit))
     return results
+
+
+def gates(layer: Layer, device: str = "cpu", precision: str = "fp32", shift: float = 0.0) -> list[GateResult]:
+    """Every direction of the kernels against fp64."""
+    given = operands(layer, device=device, shift=shift)
+    return compared(layer, run(layer, *given, precision), truth(layer, *given), precision)
 
 
 def variants(layer: Layer) -> list[Layer]:

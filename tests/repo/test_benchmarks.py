@@ -19,6 +19,8 @@ GPU_SCRIPTS = {
     "long_lists": [],
     "train_vs_gsplat": ["--data", "data"],
     "train_large": ["--data", "data"],
+    "conv_1x1": [],
+    "conv_tune": [],
 }
 
 

@@ -30,28 +30,19 @@ def multiple(n, ALIGN: tl.constexpr):
 @triton.jit
 def outer(pixels, channels, CHANNELS_LAST: tl.constexpr):
     """Sums of offsets, [pixels, channels] or [channels, pixels]: what neighbours in memory stands last."""
-    if CHANNELS_LAST:
-        return pixels[:, None] + channels[None, :]
-    else:
-        return channels[:, None] + pixels[None, :]
+    return pixels[:, None] + channels[None, :] if CHANNELS_LAST else channels[:, None] + pixels[None, :]
 
 
 @triton.jit
 def both(pixels, channels, CHANNELS_LAST: tl.constexpr):
     """Where both masks hold, in `outer`'s shape."""
-    if CHANNELS_LAST:
-        return pixels[:, None] & channels[None, :]
-    else:
-        return channels[:, None] & pixels[None, :]
+    return pixels[:, None] & channels[None, :] if CHANNELS_LAST else channels[:, None] & pixels[None, :]
 
 
 @triton.jit
 def pixels_first(tile, CHANNELS_LAST: tl.constexpr):
     """A tile in `outer`'s shape as [pixels, channels]."""
-    if CHANNELS_LAST:
-        return tile
-    else:
-        return tl.trans(tile)
+    return tile if CHANNELS_LAST else tl.trans(tile)
 
 
 @triton.jit
@@ -65,10 +56,10 @@ def unravel(index, D, H, W, VOLUME: tl.constexpr):
     """(n, d, h, w) of pixels numbered through [N, D, H, W]; D is 1 unless VOLUME."""
     w, rest = index % W, index // W
     h, rest = rest % H, rest // H
+    d = tl.zeros_like(h)
     if VOLUME:
-        return rest // D, rest % D, h, w
-    else:
-        return rest, tl.zeros_like(rest), h, w
+        d, rest = rest % D, rest // D
+    return rest, d, h, w
 
 
 @triton.jit
@@ -90,20 +81,21 @@ def advance(n, d, h, w, STEP: tl.constexpr, D, H, W, VOLUME: tl.constexpr):
 @triton.jit
 def _axis(phase, K, stride, padding, dilation, spacing, TRANSPOSED: tl.constexpr):
     """(first, count, start, scale) of the correlation along one axis, as explained at the top."""
+    first, count, start, scale = 0, K, -padding, stride
     if TRANSPOSED:
         first = K
         for t in range(tl.minimum(K, spacing)):
             first = tl.where((phase + padding - t * dilation) % stride == 0, tl.minimum(first, t), first)
-        return first, (K - first + spacing - 1) // spacing, (phase + padding - first * dilation) // stride, 1
-    else:
-        return 0, K, -padding, stride
+        count, start = (K - first + spacing - 1) // spacing, (phase + padding - first * dilation) // stride
+        scale = 1
+    return first, count, start, scale
 
 
 @triton.jit(
     do_not_specialize=[
         "rows", "groups", "CI", "CO", "ID", "IH", "IW", "PD", "PH", "PW", "OD", "OH", "OW",
-        "xn", "xc", "xd", "xh", "xw", "yn", "yc", "yd", "yh", "yw", "KD", "KH", "KW", "sd", "sh", "sw", "pd", "ph", "pw",
-        "dd", "dh", "dw", "td", "th", "tw", "ad", "ah", "aw",
+        "xn", "xc", "xd", "xh", "xw", "yn", "yc", "yd", "yh", "yw", "KD", "KH", "KW", "sd", "sh", "sw",
+        "pd", "ph", "pw", "dd", "dh", "dw", "td", "th", "tw", "ad", "ah", "aw",
     ]
 )  # fmt: skip
 def correlate(

@@ -32,10 +32,14 @@ def _weights(w, o, i, CO, CI, wo, wi):
 
 
 @triton.jit
-def _store(y, bias, acc, o, p, CO, P, yc, BIAS: tl.constexpr):
-    """y[o, p] = acc [p, o] + bias[o]."""
-    if BIAS:
-        acc += tl.load(bias + o, o < CO, 0.0).to(tl.float32)[None, :]
+def _bias(bias, o, CO, BIAS: tl.constexpr):
+    """bias[o] in fp32, or zeros."""
+    return tl.load(bias + o, o < CO, 0.0).to(tl.float32) if BIAS else tl.zeros(o.shape, tl.float32)
+
+
+@triton.jit
+def _store(y, acc, o, p, CO, P, yc):
+    """y[o, p] = acc [p, o]."""
     out = tl.trans(acc).to(y.dtype.element_ty)
     tl.store(y + (o[:, None] * yc + p[None, :]), out, (o < CO)[:, None] & (p < P)[None, :])
 
@@ -44,7 +48,7 @@ def _store(y, bias, acc, o, p, CO, P, yc, BIAS: tl.constexpr):
 def narrow(
     x, w, bias, y, tiles, P, CI, CO, xn, xc, yn, yc, wo, wi,
     BIAS: tl.constexpr, ALIGN: tl.constexpr, PRECISION: tl.constexpr,
-    I1: tl.constexpr, I2: tl.constexpr, O1: tl.constexpr, O2: tl.constexpr, BP: tl.constexpr, STAGES: tl.constexpr,
+    I1: tl.constexpr, I2: tl.constexpr, O1: tl.constexpr, O2: tl.constexpr, BP: tl.constexpr,
 ):  # fmt: skip
     """y [N, CO, P] = w [CO, CI] x [N, CI, P] + bias, CI <= I1 + I2, CO <= O1 + O2.
 
@@ -53,6 +57,7 @@ def narrow(
     P, xn, xc = multiple(P, ALIGN), multiple(xn, ALIGN), multiple(xc, ALIGN)
     yn, yc = multiple(yn, ALIGN), multiple(yc, ALIGN)
     i1, i2, o1, o2 = tl.arange(0, I1), I1 + tl.arange(0, I2 or 1), tl.arange(0, O1), O1 + tl.arange(0, O2 or 1)
+    b1, b2 = _bias(bias, o1, CO, BIAS), _bias(bias, o2, CO, BIAS)
     w11 = _weights(w, o1, i1, CO, CI, wo, wi)
     if I2:
         w12 = _weights(w, o1, i2, CO, CI, wo, wi)
@@ -60,19 +65,31 @@ def narrow(
         w21 = _weights(w, o2, i1, CO, CI, wo, wi)
         if I2:
             w22 = _weights(w, o2, i2, CO, CI, wo, wi)
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), num_stages=STAGES):
-        n, p = _pixels(tile, P, BP)
-        x1 = tl.trans(_load(x + n * xn, i1, p, CI, P, xc))
-        acc = tl.dot(x1, w11, input_precision=PRECISION)
+    n, p = _pixels(tl.program_id(0), P, BP)
+    x1 = _load(x + n * xn, i1, p, CI, P, xc)
+    if I2:
+        x2 = _load(x + n * xn, i2, p, CI, P, xc)
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        a1 = tl.trans(x1)
         if I2:
-            x2 = tl.trans(_load(x + n * xn, i2, p, CI, P, xc))
-            acc = tl.dot(x2, w12, acc, input_precision=PRECISION)
-        _store(y + n * yn, bias, acc, o1, p, CO, P, yc, BIAS)
+            a2 = tl.trans(x2)
+        # The next tile is on its way while this one is multiplied. (Left to the compiler, it would be copied number by
+        # number: the transposed operand's order in shared memory is not that of the vectors.)
+        after, q = _pixels(tile + tl.num_programs(0), P, BP)
+        end = tl.where(tile + tl.num_programs(0) < tiles, P, 0)
+        x1 = _load(x + after * xn, i1, q, CI, end, xc)
+        if I2:
+            x2 = _load(x + after * xn, i2, q, CI, end, xc)
+        acc = tl.dot(a1, w11, input_precision=PRECISION)
+        if I2:
+            acc = tl.dot(a2, w12, acc, input_precision=PRECISION)
+        _store(y + n * yn, acc + b1[None, :], o1, p, CO, P, yc)
         if O2:
-            acc = tl.dot(x1, w21, input_precision=PRECISION)
+            acc = tl.dot(a1, w21, input_precision=PRECISION)
             if I2:
-                acc = tl.dot(x2, w22, acc, input_precision=PRECISION)
-            _store(y + n * yn, bias, acc, o2, p, CO, P, yc, BIAS)
+                acc = tl.dot(a2, w22, acc, input_precision=PRECISION)
+            _store(y + n * yn, acc + b2[None, :], o2, p, CO, P, yc)
+        n, p = after, q
 
 
 @triton.jit(do_not_specialize=["P", "CI", "CO", "xn", "xc", "yn", "yc", "wo", "wi"])
@@ -93,7 +110,7 @@ def wide(
         c = i + tl.arange(0, BK)
         a, b = _load(x, c, p, CI, P, xc), _weights(w, o, c, CO, CI, wo, wi)
         acc = tl.dot(tl.trans(a), b, acc, input_precision=PRECISION)
-    _store(y + n * yn, bias, acc, o, p, CO, P, yc, BIAS)
+    _store(y + n * yn, acc + _bias(bias, o, CO, BIAS)[None, :], o, p, CO, P, yc)
 
 
 @triton.jit(do_not_specialize=["splits", "tiles", "P", "CI", "CO", "xn", "xc", "yn", "yc", "part"])

@@ -64,9 +64,7 @@ def weight_grad(
     acc = tl.zeros((BM, BN), tl.float32)
     for _ in tl.range(0, steps, num_stages=STAGES):
         exists = n < N
-        a = tl.load(
-            dy + outer(n * yn + d * yd + h * yh + w * yw, k * yc, Y_LAST), both(exists, k < CO, Y_LAST), 0.0
-        )
+        a = tl.load(dy + outer(n * yn + d * yd + h * yh + w * yw, k * yc, Y_LAST), both(exists, k < CO, Y_LAST), 0.0)
         if ONE_TAP:
             seen = exists & inside(h * sh + jh, IH) & inside(w * sw + jw, IW)
             if VOLUME:
@@ -78,9 +76,7 @@ def weight_grad(
             if VOLUME:
                 seen = seen & inside(outer(d * sd, jd, X_LAST), ID)
         b = tl.load(x + outer(n * xn + d * sd * xd + h * sh * xh + w * sw * xw, column, X_LAST), seen, 0.0)
-        acc = tl.dot(
-            tl.trans(pixels_first(a, Y_LAST)), pixels_first(b, X_LAST), acc, input_precision=PRECISION
-        )
+        acc = tl.dot(tl.trans(pixels_first(a, Y_LAST)), pixels_first(b, X_LAST), acc, input_precision=PRECISION)
         n, d, h, w = advance(n, d, h, w, BP, OD, OH, OW, VOLUME)
 
     out = parts + split * part + group * CO * (taps * CI)

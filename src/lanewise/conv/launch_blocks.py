@@ -9,18 +9,23 @@ from dataclasses import dataclass
 
 SMALLEST = 16  # side of the smallest block that matrix instructions take
 CHAIN = 2**15  # pixels that one program may add up: what follows is added in pairs
+NARROW = 128  # channels up to which a program of a 1x1 layer holds them all
 WORKSPACE = 2**27  # bytes that the parts of a weight gradient may take
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """A program's block of the result, m by n, the step k of its sum, its warps and the stages of its loads."""
+    """A program's block of the result, m by n, the step k of its sum, its warps and the stages of its loads.
+
+    `resident` is how many programs a multiprocessor is given where their number can be chosen.
+    """
 
     m: int
     n: int
     k: int
     num_warps: int
     stages: int
+    resident: int = 2
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -35,32 +40,46 @@ def power_of_two(n: int) -> int:
 
 def side(n: int, largest: int) -> int:
     """A block's side for n rows or columns: a power of two, as small as covers n and as large as allowed."""
-    return min(max(power_of_two(n), SMALLEST), largest)
+    return max(min(power_of_two(n), largest), SMALLEST)
 
 
 def halves(n: int) -> tuple[int, int]:
-    """n channels as two powers of two, the second 0 or at least SMALLEST: 96 is 64 + 32."""
-    whole = side(n, 1 << 30)
-    if whole > SMALLEST and n <= whole * 3 // 4:
-        return whole // 2, side(n - whole // 2, whole // 4) if n > whole // 2 else 0
-    return whole, 0
+    """n channels as one or two blocks of powers of two, the second 0 or at least SMALLEST: 96 is 64 + 32."""
+    whole = max(power_of_two(n), SMALLEST)
+    if whole < 4 * SMALLEST or n > whole * 3 // 4:
+        return whole, 0
+    return whole // 2, side(n - whole // 2, whole // 4)
 
 
 def correlation(rows: int, inputs: int, outputs: int, half: bool, enough: int) -> Blocks:
     """For forward and input gradient: `rows` pixels, channels of a group, 16-bit numbers or not, programs wanted."""
-    k = side(inputs, 64 if half else 32)
-    n = side(outputs, 128 if half else 64)
-    m = 128
-    if ceil_div(rows, m) * ceil_div(outputs, n) < enough:
-        m, n = 64, min(n, 64)
-    return Blocks(m, n, k, 8 if m * n >= 128 * 128 else 4, 3)
+    k, n = side(inputs, 64 if half else 32), side(outputs, 128 if half else 64)
+    if ceil_div(rows, 128) * ceil_div(outputs, n) >= enough:
+        return Blocks(128, n, k, 8 if n >= 128 else 4, 3)
+    return Blocks(64, min(n, 64), k, 4, 3)
 
 
-def weight_gradient(inputs: int, outputs: int, taps: int, half: bool) -> tuple[Blocks, bool]:
-    """For the weight gradient, and whether a block of (tap, input channel) pairs stays within a tap."""
-    one_tap = taps == 1 or inputs >= 32
-    m, n = side(outputs, 128), side(inputs if one_tap else inputs * taps, 128)
-    return Blocks(m, n, 64 if half else 32, 8 if m * n >= 128 * 128 else 4, 3), one_tap
+def weight_gradient(inputs: int, outputs: int, taps: int, half: bool) -> Blocks:
+    """For the weight gradient: n counts pairs of tap and input channel."""
+    largest = 128 if half else 64
+    m, n = side(outputs, largest), side(inputs if one_tap(inputs, taps) else inputs * taps, largest)
+    return Blocks(m, n, 64 if half else 32, 8 if m * n >= 128 * 128 else 4, 3)
+
+
+def one_tap(inputs: int, taps: int) -> bool:
+    """Whether a block of the weight gradient stays within a tap: unless few input channels would leave it empty."""
+    return taps == 1 or inputs >= 32
+
+
+def narrow() -> Blocks:
+    """For 1x1 layers of few channels, m pixels at a time."""
+    return Blocks(m=64, n=0, k=0, num_warps=4, stages=1, resident=2)
+
+
+def pointwise_weight(inputs: int, outputs: int) -> Blocks:
+    """For the weight gradient of 1x1 layers, k pixels at a time."""
+    m, n = side(outputs, 128), sum(halves(inputs)) if inputs <= NARROW else NARROW
+    return Blocks(m, n, 32, 8 if m * n >= 128 * 128 else 4, 3, resident=3)
 
 
 def splits(pixels: int, block: int, tiles: int, size: int, wanted: int) -> tuple[int, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from lanewise.target import detect
 from lanewise.target.table import WINDOW_BYTES
 
 VECTOR = 16  # bytes of the widest access
+ONE = (1, 1, 1)
 NUMBERS = 2**31  # offsets, pixels and programs stay below
 
 
@@ -39,7 +41,9 @@ def strides(tensor: Tensor) -> tuple[int, ...]:
     result = tuple(stride if size > 1 else 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     if tensor.numel():
         reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, result, strict=True)) + 1
-        check(reach * tensor.element_size() <= WINDOW_BYTES and reach < NUMBERS, f"a tensor that reaches {reach} numbers")
+        check(
+            reach * tensor.element_size() <= WINDOW_BYTES and reach < NUMBERS, f"a tensor that reaches {reach} numbers"
+        )
     return result
 
 
@@ -114,7 +118,8 @@ def _offered(device: torch.device, precision: str) -> str:
     target = detect(device)
     if precision == "tf32" and "tf32x3" in target.dot_precisions:
         return "tf32"
-    offered = make_backend(driver.active.get_current_target()).parse_options({}).allowed_dot_input_precisions
+    options: Any = make_backend(cast(Any, driver.active.get_current_target())).parse_options({})
+    offered = options.allowed_dot_input_precisions
     return next(p for p in target.dot_precisions if p in offered)  # Triton 3.4 has no bf16x6
 
 
@@ -131,3 +136,38 @@ def transposed_steps(kernel: Triple, stride: Triple, dilation: Triple) -> tuple[
         tuple(s // g for s, g in zip(stride, shared, strict=True)),
         tuple(-d // g for d, g in zip(dilation, shared, strict=True)),
     )
+
+
+def depthwise(problem: Problem) -> bool:
+    """Whether every input channel is a group of its own."""
+    return problem.groups == problem.c and problem.groups > 1
+
+
+def pointwise(problem: Problem) -> bool:
+    """Whether every output pixel sees one input pixel, at the same place, in all channels."""
+    return (problem.kernel, problem.stride, problem.padding, problem.groups) == (ONE, ONE, (0, 0, 0), 1)
+
+
+def axis_steps(problem: Problem) -> tuple[int, ...]:
+    """Kernel, stride, padding and dilation by axis, as kernels take them."""
+    return (*problem.kernel, *problem.stride, *problem.padding, *problem.dilation)
+
+
+def grid(programs: int) -> tuple[int]:
+    """A launch's grid: one axis, the only one that takes more than 65535 programs."""
+    check(programs < NUMBERS, f"{programs} programs")
+    return (programs,)
+
+
+def count_pixels(n: int, spatial: tuple[int, ...]) -> int:
+    """Pixels of a batch, with room for the last block's."""
+    count = n * math.prod(spatial)
+    check(count + 1024 < NUMBERS, f"{count} pixels")
+    return count
+
+
+def ordered(tensor: Tensor, last: bool) -> Tensor:
+    """The tensor [N, C, D, H, W] with channels or columns as neighbours, as asked for."""
+    if tensor.stride(1 if last else 4) == 1 or tensor.shape[1 if last else 4] == 1:
+        return tensor
+    return tensor.contiguous(memory_format=torch.channels_last_3d if last else torch.contiguous_format)

@@ -1,0 +1,157 @@
+"""Launching forward and input gradient: dense, pointwise or depthwise."""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+
+from lanewise.conv import kernels, kernels_depthwise, kernels_pointwise
+from lanewise.conv import launch_blocks as blocks
+from lanewise.conv.launch_blocks import NARROW, ceil_div, halves
+from lanewise.conv.launch_operands import (
+    NUMBERS,
+    ONE,
+    alignment,
+    axis_steps,
+    check,
+    count_pixels,
+    depthwise,
+    flat,
+    grid,
+    input_precision,
+    line,
+    multiprocessors,
+    ordered,
+    packed,
+    pointwise,
+    strides,
+    transposed_steps,
+    usable,
+)
+from lanewise.conv.problem import Problem
+from lanewise.splat._launch import launch
+
+
+def correlate(
+    x: Tensor, w: Tensor, bias: Tensor | None, y: Tensor, problem: Problem, precision: str, transposed: bool
+) -> None:
+    """y = the correlation of x: forward, or, transposed, dx (called y) of dy (called x)."""
+    if not y.numel():
+        return
+    if not problem.c or not problem.k:
+        y.zero_() if bias is None else y.copy_(bias.view(1, -1, 1, 1, 1))
+        return
+    made, y = y, usable(y)[0]
+    how = input_precision(problem, precision, x.device)
+    if depthwise(problem):
+        _correlate_depthwise(x, w, bias, y, problem, transposed)
+    elif pointwise(problem) and not usable(x)[1] and not usable(y)[1] and flat(x) and flat(y):
+        _correlate_pointwise(usable(x)[0], w, bias, y, how, transposed)
+    else:
+        _correlate_dense(x, w, bias, y, problem, how, transposed)
+    if made is not y:
+        made.copy_(y)
+
+
+def _correlate_dense(
+    x: Tensor, w: Tensor, bias: Tensor | None, y: Tensor, problem: Problem, how: str, transposed: bool
+) -> None:
+    x, x_last = usable(x)
+    y_last = usable(y)[1]
+    groups, stride = problem.groups, problem.stride
+    inputs, outputs = x.shape[1] // groups, y.shape[1] // groups
+    if transposed:
+        spacing, advance = transposed_steps(problem.kernel, stride, problem.dilation)
+        phases = math.prod(stride)
+        phase = tuple(ceil_div(size, s) for size, s in zip(problem.spatial_in, stride, strict=True))
+    else:
+        spacing, advance, phases, phase = ONE, problem.dilation, 1, problem.spatial_out
+    rows = count_pixels(problem.n, phase)
+    count_pixels(problem.n, y.shape[2:])
+    block = blocks.correlation(rows, inputs, outputs, x.element_size() == 2, multiprocessors(x.device))
+    weights = packed(w, groups, transposed)
+    check(weights.numel() < NUMBERS, f"{weights.numel()} weights")
+    launch(
+        kernels.correlate,
+        grid(ceil_div(rows, block.m) * ceil_div(outputs, block.n) * groups * phases),
+        *(x, weights, bias, y, rows, groups, inputs, outputs, *x.shape[2:], *phase, *y.shape[2:]),
+        *(*strides(x), *strides(y), *axis_steps(problem), *spacing, *advance),
+        TRANSPOSED=transposed,
+        VOLUME=max(problem.spatial_in[0], problem.spatial_out[0], problem.kernel[0]) > 1,
+        X_LAST=x_last,
+        Y_LAST=y_last,
+        BIAS=bias is not None,
+        ALIGN=alignment(x, 1, inputs) if x_last else 1,
+        W_ALIGN=math.gcd(16 // x.element_size(), inputs),
+        Y_ALIGN=alignment(y, 1, outputs) if y_last else 1,
+        PRECISION=how,
+        BM=block.m,
+        BN=block.n,
+        BK=block.k,
+        STAGES=block.stages,
+        options={"num_warps": block.num_warps},
+    )
+
+
+def _correlate_pointwise(x: Tensor, w: Tensor, bias: Tensor | None, y: Tensor, how: str, transposed: bool) -> None:
+    x, y = line(x), line(y)
+    N, inputs, P, outputs = x.shape[0], x.shape[1], x.shape[4], y.shape[1]
+    count_pixels(N, (P,))
+    (xn, xc, *_), (yn, yc, *_) = strides(x), strides(y)
+    wo, wi = w.stride(0), w.stride(1)
+    sizes = (P, inputs, outputs, xn, xc, yn, yc, *((wi, wo) if transposed else (wo, wi)))
+    same = {"BIAS": bias is not None, "ALIGN": math.gcd(alignment(x, 4, P), alignment(y, 4, P)), "PRECISION": how}
+    if max(inputs, outputs) <= NARROW:
+        (I1, I2), (O1, O2), block = halves(inputs), halves(outputs), blocks.narrow()
+        tiles = N * ceil_div(P, block.m)
+        launch(
+            kernels_pointwise.narrow,
+            grid(min(tiles, block.resident * multiprocessors(x.device))),
+            *(x, w, bias, y, tiles, *sizes),
+            **same,
+            I1=I1,
+            I2=I2,
+            O1=O1,
+            O2=O2,
+            BP=block.m,
+            options={"num_warps": block.num_warps},
+        )
+        return
+    block = blocks.correlation(N * P, inputs, outputs, x.element_size() == 2, multiprocessors(x.device))
+    launch(
+        kernels_pointwise.wide,
+        grid(N * ceil_div(P, block.m) * ceil_div(outputs, block.n)),
+        *(x, w, bias, y, *sizes),
+        **same,
+        BM=block.m,
+        BN=block.n,
+        BK=block.k,
+        STAGES=block.stages,
+        options={"num_warps": block.num_warps},
+    )
+
+
+def _correlate_depthwise(
+    x: Tensor, w: Tensor, bias: Tensor | None, y: Tensor, problem: Problem, transposed: bool
+) -> None:
+    last = usable(x)[1] and usable(y)[1]
+    x, y, made = ordered(x, last), ordered(y, last), y
+    pixels = count_pixels(problem.n, y.shape[2:])
+    BP, BC = (16, 64) if last else (512, 1)
+    launch(
+        kernels_depthwise.correlate,
+        grid(ceil_div(pixels, BP) * ceil_div(y.shape[1], BC)),
+        *(x, w.contiguous(), bias, y, pixels, problem.c, problem.k // problem.c, *x.shape[2:], *y.shape[2:]),
+        *(*strides(x), *strides(y), *axis_steps(problem)),
+        TRANSPOSED=transposed,
+        VOLUME=problem.kernel[0] > 1 or problem.spatial_out[0] > 1 or problem.spatial_in[0] > 1,
+        LAST=last,
+        BIAS=bias is not None,
+        ALIGN=math.gcd(alignment(x, 1, y.shape[1]), alignment(y, 1)) if last else 1,
+        BP=BP,
+        BC=BC,
+        options={"num_warps": 4},
+    )
+    if made is not y:
+        made.copy_(y)

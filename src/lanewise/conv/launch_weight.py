@@ -1,0 +1,188 @@
+"""Launching the weight and bias gradients: sums over pixels in parts, and the sums of the parts."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from lanewise.conv import kernels_depthwise, kernels_pointwise, kernels_weight
+from lanewise.conv import launch_blocks as blocks
+from lanewise.conv.launch_blocks import ceil_div, halves, side
+from lanewise.conv.launch_operands import (
+    NUMBERS,
+    alignment,
+    axis_steps,
+    check,
+    count_pixels,
+    depthwise,
+    flat,
+    grid,
+    input_precision,
+    line,
+    multiprocessors,
+    ordered,
+    pointwise,
+    strides,
+    usable,
+    volume,
+)
+from lanewise.conv.problem import Problem
+from lanewise.splat._launch import launch
+
+
+def weight_grad(x: Tensor, dy: Tensor, dw: Tensor, problem: Problem, precision: str) -> None:
+    """dw [K, C / groups, kd, kh, kw], fp32, from x [N, C, D, H, W] and dy [N, K, D, H, W]."""
+    if not dw.numel():
+        pass
+    elif not dy.numel() or not x.numel():
+        dw.zero_()
+    elif depthwise(problem):
+        _weight_depthwise(x, dy, dw, problem)
+    else:
+        how = input_precision(problem, precision, x.device)
+        (x, x_last), (dy, y_last) = usable(x), usable(dy)
+        if pointwise(problem) and not x_last and not y_last and flat(x) and flat(dy):
+            _weight_pointwise(x, dy, dw, how)
+        else:
+            _weight_dense(x, dy, dw, problem, how, (x_last, y_last))
+
+
+def _weight_dense(x: Tensor, dy: Tensor, dw: Tensor, problem: Problem, how: str, last: tuple[bool, bool]) -> None:
+    groups, taps = problem.groups, math.prod(problem.kernel)
+    inputs, outputs = problem.c // groups, problem.k // groups
+    block = blocks.weight_gradient(inputs, outputs, taps, x.element_size() == 2)
+    one_tap = blocks.one_tap(inputs, taps)
+    columns = taps * ceil_div(inputs, block.n) if one_tap else ceil_div(taps * inputs, block.n)
+    tiles = columns * ceil_div(outputs, block.m) * groups
+    pixels = count_pixels(problem.n, problem.spatial_out)
+    parts, count, steps = _parts(dw, pixels, block.k, tiles, block.resident * multiprocessors(x.device))
+    launch(
+        kernels_weight.weight_grad,
+        grid(tiles * count),
+        *(x, dy, parts, problem.n, groups, steps, inputs, outputs, *x.shape[2:], *dy.shape[2:]),
+        *(*strides(x), *strides(dy), *axis_steps(problem), dw.numel()),
+        *((inputs, 1) if count > 1 else (1, taps)),
+        VOLUME=max(problem.spatial_in[0], problem.spatial_out[0], problem.kernel[0]) > 1,
+        X_LAST=last[0],
+        Y_LAST=last[1],
+        ONE_TAP=one_tap,
+        ALIGN=alignment(x, 1, inputs) if last[0] else 1,
+        Y_ALIGN=alignment(dy, 1, outputs) if last[1] else 1,
+        PRECISION=how,
+        BM=block.m,
+        BN=block.n,
+        BP=block.k,
+        STAGES=block.stages,
+        options={"num_warps": block.num_warps},
+    )
+    _add_parts(parts, dw, count, inputs, taps)
+
+
+def _parts(dw: Tensor, pixels: int, block: int, tiles: int, wanted: int) -> tuple[Tensor, int, int]:
+    """Memory for the parts of dw, which is dw itself for one; how many; blocks of pixels of each."""
+    check(dw.numel() < NUMBERS, f"{dw.numel()} weights")
+    count, steps = blocks.splits(pixels, block, tiles, dw.numel(), wanted)
+    return dw if count == 1 else dw.new_empty(count, dw.numel()), count, steps
+
+
+def _add_parts(parts: Tensor, dw: Tensor, count: int, inputs: int, taps: int) -> None:
+    """dw = the sum of the parts, whose weights stand as [K, taps, C / groups]; many are added in two or more rounds."""
+    if count == 1 and parts is dw:
+        return
+    size = dw.numel()
+    BLOCK, ROWS = (32, 32) if size < 2**16 else (256, 4)
+    while count > 1024:
+        rounds = ceil_div(count, 1024)
+        fewer = dw.new_empty(rounds, size)
+        _launch_sum(parts, fewer, (count, 1024, size, size, 1), BLOCK, ROWS)
+        parts, count = fewer, rounds
+    _launch_sum(parts, dw, (count, 1024, size, inputs, taps), BLOCK, ROWS)
+
+
+def _launch_sum(parts: Tensor, out: Tensor, sizes: tuple[int, ...], BLOCK: int, ROWS: int) -> None:
+    count, share, size = sizes[:3]
+    programs = grid(ceil_div(count, share) * ceil_div(size, BLOCK))
+    launch(kernels_weight.add_parts, programs, parts, out, *sizes, BLOCK=BLOCK, ROWS=ROWS, options={"num_warps": 4})
+
+
+def _weight_pointwise(x: Tensor, dy: Tensor, dw: Tensor, how: str) -> None:
+    x, dy = line(x), line(dy)
+    (outputs, inputs), N, P = dw.shape[:2], x.shape[0], x.shape[4]
+    count_pixels(N, (P,))
+    block = blocks.pointwise_weight(inputs, outputs)
+    N1, N2 = halves(block.n)
+    tiles = ceil_div(inputs, block.n) * ceil_div(outputs, block.m)
+    count = N * ceil_div(P, block.k)
+    wanted = block.resident * multiprocessors(x.device)
+    parts, splits, _ = _parts(dw, count * block.k, block.k, tiles, wanted)
+    (xn, xc, *_), (yn, yc, *_) = strides(x), strides(dy)
+    launch(
+        kernels_pointwise.weight_grad,
+        grid(tiles * splits),
+        *(x, dy, parts, splits, count, P, inputs, outputs, xn, xc, yn, yc, dw.numel()),
+        ALIGN=math.gcd(alignment(x, 4, P), alignment(dy, 4, P)),
+        PRECISION=how,
+        BM=block.m,
+        N1=N1,
+        N2=N2,
+        BP=block.k,
+        STAGES=block.stages,
+        options={"num_warps": block.num_warps},
+    )
+    _add_parts(parts, dw, splits, inputs, 1)
+
+
+def _weight_depthwise(x: Tensor, dy: Tensor, dw: Tensor, problem: Problem) -> None:
+    last = usable(x)[1] and usable(dy)[1]
+    x, dy = ordered(x, last), ordered(dy, last)
+    taps = math.prod(problem.kernel)
+    BT = min(blocks.power_of_two(taps), 8)
+    BP, BC = (16, 32) if last else (512, 1)
+    tiles = ceil_div(taps, BT) * ceil_div(problem.k, BC)
+    pixels = count_pixels(problem.n, problem.spatial_out)
+    parts, count, steps = _parts(dw, pixels, BP, tiles, 8 * multiprocessors(x.device))
+    launch(
+        kernels_depthwise.weight_grad,
+        grid(tiles * count),
+        *(x, dy, parts, problem.n, steps, problem.c, problem.k // problem.c, *x.shape[2:], *dy.shape[2:]),
+        *(*strides(x), *strides(dy), *axis_steps(problem)),
+        VOLUME=max(problem.spatial_in[0], problem.spatial_out[0], problem.kernel[0]) > 1,
+        LAST=last,
+        ALIGN=math.gcd(alignment(x, 1, problem.c), alignment(dy, 1)) if last else 1,
+        BT=BT,
+        BP=BP,
+        BC=BC,
+        options={"num_warps": 4},
+    )
+    _add_parts(parts, dw, count, taps, 1)
+
+
+def bias_grad(dy: Tensor) -> Tensor:
+    """The gradient of the bias [K], fp32: dy [N, K, (D,) H, W] summed over pixels, in pairs and in the same order."""
+    dy, last = usable(volume(dy))
+    db = torch.empty(dy.shape[1], dtype=torch.float32, device=dy.device)
+    if not dy.numel():
+        return db.zero_()
+    dy = line(dy)  # a copy where pixels are not flat
+    N, K, P = dy.shape[0], dy.shape[1], dy.shape[4]
+    last = last and dy.stride(1) == 1
+    BP, BC = (64, side(K, 64)) if last else (1024, 1)
+    steps = min(ceil_div(P, BP), 16)
+    chunks = ceil_div(P, BP * steps)
+    parts = db.new_empty(N * chunks, K)
+    yn, yc, *_, yp = strides(dy)
+    count_pixels(N, (P,))
+    launch(
+        kernels_weight.bias_grad,
+        grid(N * chunks * ceil_div(K, BC)),
+        *(dy, parts, N, K, P, steps, chunks, yn, yc, yp),
+        LAST=last,
+        ALIGN=alignment(dy, 1 if last else 4, K if last else P),
+        BP=BP,
+        BC=BC,
+        options={"num_warps": 4},
+    )
+    _add_parts(parts, db, N * chunks, K, 1)
+    return db
