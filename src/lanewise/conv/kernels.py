@@ -94,23 +94,24 @@ def _axis(phase, K, stride, padding, dilation, spacing, TRANSPOSED: tl.constexpr
 @triton.jit(
     do_not_specialize=[
         "rows", "groups", "CI", "CO", "ID", "IH", "IW", "PD", "PH", "PW", "OD", "OH", "OW",
-        "xn", "xc", "xd", "xh", "xw", "yn", "yc", "yd", "yh", "yw", "KD", "KH", "KW", "sd", "sh", "sw",
+        "xn", "xd", "xh", "xw", "yn", "yc", "yd", "yh", "yw", "KD", "KH", "KW", "sd", "sh", "sw",
         "pd", "ph", "pw", "dd", "dh", "dw", "td", "th", "tw", "ad", "ah", "aw",
     ]
 )  # fmt: skip
 def correlate(
     x, w, bias, y, rows, groups, CI, CO, ID, IH, IW, PD, PH, PW, OD, OH, OW,
-    xn, xc, xd, xh, xw, yn, yc, yd, yh, yw, KD, KH, KW, sd, sh, sw, pd, ph, pw, dd, dh, dw, td, th, tw, ad, ah, aw,
-    TRANSPOSED: tl.constexpr, VOLUME: tl.constexpr, X_LAST: tl.constexpr, Y_LAST: tl.constexpr, BIAS: tl.constexpr,
+    xn, xd, xh, xw, yn, yc, yd, yh, yw, KD, KH, KW, sd, sh, sw, pd, ph, pw, dd, dh, dw, td, th, tw, ad, ah, aw,
+    TRANSPOSED: tl.constexpr, VOLUME: tl.constexpr, Y_LAST: tl.constexpr, FLAT: tl.constexpr, BIAS: tl.constexpr,
     ALIGN: tl.constexpr, W_ALIGN: tl.constexpr, Y_ALIGN: tl.constexpr, PRECISION: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """y [N, groups CO, OD, OH, OW] = x [N, groups CI, ID, IH, IW] correlated with w [groups, CO, KD KH KW, CI], + bias.
 
-    A program makes BM pixels of BN channels of one group and phase. Phases have PD PH PW pixels an image, `rows` in
-    all. Strides of x and y by axis; s, p, d, t, a are stride, padding, dilation, spacing and advance.
+    x has channels as neighbours. A program makes BM pixels of BN channels of one group and phase. Phases have
+    PD PH PW pixels an image, `rows` in all. FLAT: there is one phase, and y's pixels lie at one distance. Strides of x
+    and y by axis; s, p, d, t, a are stride, padding, dilation, spacing and advance.
     """
-    CI, CO = multiple(CI, W_ALIGN), multiple(CO, Y_ALIGN)
+    CI, CO = multiple(CI, W_ALIGN), multiple(CO, Y_ALIGN) if Y_LAST else CO
     across, down = tl.cdiv(CO, BN), tl.cdiv(rows, BM)
     program = tl.program_id(0)
     channel = program % across * BN + tl.arange(0, BN)
@@ -123,13 +124,7 @@ def correlate(
     first_h, count_h, start_h, scale_h = _axis(phase_h, KH, sh, ph, dh, th, TRANSPOSED)
     first_d, count_d, start_d, scale_d = _axis(phase_d, KD, sd, pd, dd, td, TRANSPOSED)
 
-    xn, xd, xh = multiple(xn, ALIGN), multiple(xd, ALIGN), multiple(xh, ALIGN)
-    if X_LAST:
-        xc = 1
-        xw = multiple(xw, ALIGN)
-    else:
-        xc = multiple(xc, ALIGN)
-        xw = 1
+    xn, xd, xh, xw = multiple(xn, ALIGN), multiple(xd, ALIGN), multiple(xh, ALIGN), multiple(xw, ALIGN)
     n, od, oh, ow = unravel(r, PD, PH, PW, VOLUME)
     exists = r < rows
     ih, iw = oh * scale_h + start_h, ow * scale_w + start_w
@@ -137,7 +132,7 @@ def correlate(
     if VOLUME:
         id_ = od * scale_d + start_d
         row += id_ * xd
-    x += group * CI * xc
+    x += group * CI
     w += group * CO * (KD * KH * KW) * CI
     taps = KD * KH * KW
     k = tl.arange(0, BK)
@@ -152,13 +147,13 @@ def correlate(
             shift += jd * ad * xd
             tap += (first_d + jd * td) * (KH * KW)
         c = c0 + k
-        a = tl.load(x + outer(row + shift, c * xc, X_LAST), both(seen, c < CI, X_LAST), 0.0)
+        a = tl.load(x + outer(row + shift, c, True), both(seen, c < CI, True), 0.0)
         b = tl.load(
             w + (channel[:, None] * (taps * CI) + (tap * CI + c)[None, :]),
             (channel < CO)[:, None] & (c < CI)[None, :],
             0.0,
         )
-        acc = tl.dot(pixels_first(a, X_LAST), tl.trans(b), acc, input_precision=PRECISION)
+        acc = tl.dot(a, tl.trans(b), acc, input_precision=PRECISION)
         c0 += BK
         over = c0 >= CI
         c0 = tl.where(over, 0, c0)
@@ -172,11 +167,22 @@ def correlate(
 
     if BIAS:
         acc += tl.load(bias + group * CO + channel, channel < CO, 0.0).to(tl.float32)[None, :]
-    if TRANSPOSED:
-        ow, oh, od = ow * sw + phase_w, oh * sh + phase_h, od * sd + phase_d
-        exists = exists & (ow < OW) & (oh < OH) & (od < OD)
+    yn, yd, yh = multiple(yn, Y_ALIGN), multiple(yd, Y_ALIGN), multiple(yh, Y_ALIGN)
     if Y_LAST:
         yc = 1
-        yn, yd, yh, yw = multiple(yn, Y_ALIGN), multiple(yd, Y_ALIGN), multiple(yh, Y_ALIGN), multiple(yw, Y_ALIGN)
-    out = y + group * CO * yc + outer(n * yn + od * yd + oh * yh + ow * yw, channel * yc, Y_LAST)
+        yw = multiple(yw, Y_ALIGN)
+    else:
+        yc = multiple(yc, Y_ALIGN)
+    r += c0  # 0 again, which the compiler does not see: what follows is not kept in registers through the loop
+    if FLAT:
+        P = PD * PH * PW
+        if not Y_LAST:
+            P, rows, yw = multiple(P, Y_ALIGN), multiple(rows, Y_ALIGN), 1
+        place, exists = r // P * yn + r % P * yw, r < rows
+    else:
+        n, od, oh, ow = unravel(r, PD, PH, PW, VOLUME)
+        if TRANSPOSED:
+            od, oh, ow = od * sd + phase_d, oh * sh + phase_h, ow * sw + phase_w
+        place, exists = n * yn + od * yd + oh * yh + ow * yw, (r < rows) & (ow < OW) & (oh < OH) & (od < OD)
+    out = y + group * CO * yc + outer(place, channel * yc, Y_LAST)
     tl.store(out, pixels_first(acc, Y_LAST).to(y.dtype.element_ty), both(exists, channel < CO, Y_LAST))

@@ -16,24 +16,25 @@ from lanewise.conv.kernels import advance, both, inside, multiple, outer, pixels
 
 @triton.jit(
     do_not_specialize=[
-        "N", "groups", "steps", "CI", "CO", "ID", "IH", "IW", "OD", "OH", "OW", "xn", "xc", "xd", "xh", "xw",
-        "yn", "yc", "yd", "yh", "yw", "KD", "KH", "KW", "sd", "sh", "sw", "pd", "ph", "pw", "dd", "dh", "dw",
-        "part", "wt", "wc",
+        "N", "groups", "steps", "CI", "CO", "ID", "IH", "IW", "OD", "OH", "OW", "xn", "xd", "xh", "xw",
+        "y", "KD", "KH", "KW", "sd", "sh", "sw", "pd", "ph", "pw", "dd", "dh", "dw", "part", "wt", "wc",
     ]
 )  # fmt: skip
 def weight_grad(
-    x, dy, parts, N, groups, steps, CI, CO, ID, IH, IW, OD, OH, OW, xn, xc, xd, xh, xw, yn, yc, yd, yh, yw,
+    x, dy, parts, N, groups, steps, CI, CO, ID, IH, IW, OD, OH, OW, xn, xd, xh, xw, y,
     KD, KH, KW, sd, sh, sw, pd, ph, pw, dd, dh, dw, part, wt, wc,
-    VOLUME: tl.constexpr, X_LAST: tl.constexpr, Y_LAST: tl.constexpr, ONE_TAP: tl.constexpr,
+    VOLUME: tl.constexpr, ROWS: tl.constexpr, ONE_TAP: tl.constexpr,
     ALIGN: tl.constexpr, Y_ALIGN: tl.constexpr, PRECISION: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BP: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Parts [parts, groups CO, taps, CI] of the weight gradient, with strides `part`, taps CI, wt, wc.
 
+    x [N, groups CI, ID, IH, IW] has channels as neighbours. dy is, with ROWS, [N OD OH OW, groups CO], which suits
+    numbers of 16 bits, or its transpose, which suits tf32: rows are y apart.
     A program sums `steps` blocks of BP pixels for BM output channels and BN (tap, input channel) pairs of one group.
     With ONE_TAP a block of pairs stays within one tap, so that what padding hides is known by pixel.
     """
-    CI, CO, taps = multiple(CI, ALIGN) if X_LAST else CI, multiple(CO, Y_ALIGN) if Y_LAST else CO, KD * KH * KW
+    CI, CO, taps = multiple(CI, ALIGN), multiple(CO, Y_ALIGN) if ROWS else CO, KD * KH * KW
     blocks = tl.cdiv(CI, BN)
     across = taps * blocks if ONE_TAP else tl.cdiv(taps * CI, BN)
     down = tl.cdiv(CO, BM)
@@ -51,32 +52,32 @@ def weight_grad(
         real = tap < taps
     jd, jh, jw = tap // (KH * KW) * dd - pd, tap // KW % KH * dh - ph, tap % KW * dw - pw
 
-    if X_LAST:
-        xc = 1
-        xn, xd, xh, xw = multiple(xn, ALIGN), multiple(xd, ALIGN), multiple(xh, ALIGN), multiple(xw, ALIGN)
-    if Y_LAST:
-        yc = 1
-        yn, yd, yh, yw = multiple(yn, Y_ALIGN), multiple(yd, Y_ALIGN), multiple(yh, Y_ALIGN), multiple(yw, Y_ALIGN)
-    x += group * CI * xc
-    dy += group * CO * yc
-    column = c * xc + jd * xd + jh * xh + jw * xw
-    n, d, h, w = unravel(split.to(tl.int32) * steps * BP + tl.arange(0, BP), OD, OH, OW, VOLUME)
+    xn, xd, xh, xw = multiple(xn, ALIGN), multiple(xd, ALIGN), multiple(xh, ALIGN), multiple(xw, ALIGN)
+    y = multiple(y, Y_ALIGN)
+    x += group * CI
+    dy += group * CO * (1 if ROWS else y)
+    column = c + jd * xd + jh * xh + jw * xw
+    pixel, pixels = split.to(tl.int32) * steps * BP + tl.arange(0, BP), N * OD * OH * OW
+    filled = pixels if ROWS else tl.cdiv(pixels, Y_ALIGN) * Y_ALIGN  # whole vectors: zeros follow the last pixel
+    n, d, h, w = unravel(pixel, OD, OH, OW, VOLUME)
     acc = tl.zeros((BM, BN), tl.float32)
     for _ in tl.range(0, steps, num_stages=STAGES):
-        exists = n < N
-        a = tl.load(dy + outer(n * yn + d * yd + h * yh + w * yw, k * yc, Y_LAST), both(exists, k < CO, Y_LAST), 0.0)
+        exists = pixel < pixels
+        place = outer(pixel * y, k, True) if ROWS else outer(pixel, k * y, False)
+        a = tl.load(dy + place, both(pixel < filled, k < CO, ROWS), 0.0)
         if ONE_TAP:
             seen = exists & inside(h * sh + jh, IH) & inside(w * sw + jw, IW)
             if VOLUME:
                 seen = seen & inside(d * sd + jd, ID)
-            seen = both(seen, real, X_LAST)
+            seen = both(seen, real, True)
         else:
-            seen = both(exists, real, X_LAST) & inside(outer(h * sh, jh, X_LAST), IH)
-            seen = seen & inside(outer(w * sw, jw, X_LAST), IW)
+            seen = both(exists, real, True) & inside(outer(h * sh, jh, True), IH)
+            seen = seen & inside(outer(w * sw, jw, True), IW)
             if VOLUME:
-                seen = seen & inside(outer(d * sd, jd, X_LAST), ID)
-        b = tl.load(x + outer(n * xn + d * sd * xd + h * sh * xh + w * sw * xw, column, X_LAST), seen, 0.0)
-        acc = tl.dot(tl.trans(pixels_first(a, Y_LAST)), pixels_first(b, X_LAST), acc, input_precision=PRECISION)
+                seen = seen & inside(outer(d * sd, jd, True), ID)
+        b = tl.load(x + outer(n * xn + d * sd * xd + h * sh * xh + w * sw * xw, column, True), seen, 0.0)
+        acc = tl.dot(tl.trans(pixels_first(a, ROWS)), b, acc, input_precision=PRECISION)
+        pixel += BP
         n, d, h, w = advance(n, d, h, w, BP, OD, OH, OW, VOLUME)
 
     out = parts + split * part + group * CO * (taps * CI)

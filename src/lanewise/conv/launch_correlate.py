@@ -9,6 +9,7 @@ from torch import Tensor
 from lanewise.conv import kernels, kernels_depthwise, kernels_pointwise
 from lanewise.conv import launch_blocks as blocks
 from lanewise.conv.launch_blocks import NARROW, ceil_div, halves
+from lanewise.conv.launch_layout import channels_last
 from lanewise.conv.launch_operands import (
     NUMBERS,
     ONE,
@@ -57,8 +58,7 @@ def correlate(
 def _correlate_dense(
     x: Tensor, w: Tensor, bias: Tensor | None, y: Tensor, problem: Problem, how: str, transposed: bool
 ) -> None:
-    x, x_last = usable(x)
-    y_last = usable(y)[1]
+    x, y_last = channels_last(x), usable(y)[1]
     groups, stride = problem.groups, problem.stride
     inputs, outputs = x.shape[1] // groups, y.shape[1] // groups
     if transposed:
@@ -72,19 +72,22 @@ def _correlate_dense(
     block = blocks.correlation(rows, inputs, outputs, x.element_size() == 2, multiprocessors(x.device))
     weights = packed(w, groups, transposed)
     check(weights.numel() < NUMBERS, f"{weights.numel()} weights")
+    one_run = phases == 1 and flat(y)
+    y_align = alignment(y, 1, outputs) if y_last else alignment(line(y), 4, line(y).shape[4]) if one_run else 1
+    xn, _, *xs = strides(x)
     launch(
         kernels.correlate,
         grid(ceil_div(rows, block.m) * ceil_div(outputs, block.n) * groups * phases),
         *(x, weights, bias, y, rows, groups, inputs, outputs, *x.shape[2:], *phase, *y.shape[2:]),
-        *(*strides(x), *strides(y), *axis_steps(problem), *spacing, *advance),
+        *(xn, *xs, *strides(y), *axis_steps(problem), *spacing, *advance),
         TRANSPOSED=transposed,
         VOLUME=max(problem.spatial_in[0], problem.spatial_out[0], problem.kernel[0]) > 1,
-        X_LAST=x_last,
         Y_LAST=y_last,
+        FLAT=one_run,
         BIAS=bias is not None,
-        ALIGN=alignment(x, 1, inputs) if x_last else 1,
+        ALIGN=alignment(x, 1, inputs),
         W_ALIGN=math.gcd(16 // x.element_size(), inputs),
-        Y_ALIGN=alignment(y, 1, outputs) if y_last else 1,
+        Y_ALIGN=y_align,
         PRECISION=how,
         BM=block.m,
         BN=block.n,

@@ -105,7 +105,7 @@ def input_precision(problem: Problem, precision: str, device: torch.device) -> s
 
     Numbers of 16 bits are multiplied exactly whatever is asked for.
     """
-    if problem.dtype != torch.float32 or device.type == "cpu":
+    if problem.dtype != torch.float32 or device.type != "cuda":
         return "ieee"  # Triton's interpreter multiplies in fp32
     return _offered(device, precision)
 

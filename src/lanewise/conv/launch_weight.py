@@ -10,6 +10,7 @@ from torch import Tensor
 from lanewise.conv import kernels_depthwise, kernels_pointwise, kernels_weight
 from lanewise.conv import launch_blocks as blocks
 from lanewise.conv.launch_blocks import ceil_div, halves, side
+from lanewise.conv.launch_layout import channels_last, planes, rows
 from lanewise.conv.launch_operands import (
     NUMBERS,
     alignment,
@@ -42,34 +43,35 @@ def weight_grad(x: Tensor, dy: Tensor, dw: Tensor, problem: Problem, precision: 
         _weight_depthwise(x, dy, dw, problem)
     else:
         how = input_precision(problem, precision, x.device)
-        (x, x_last), (dy, y_last) = usable(x), usable(dy)
-        if pointwise(problem) and not x_last and not y_last and flat(x) and flat(dy):
-            _weight_pointwise(x, dy, dw, how)
+        if pointwise(problem) and not usable(x)[1] and not usable(dy)[1] and flat(x) and flat(dy):
+            _weight_pointwise(usable(x)[0], usable(dy)[0], dw, how)
         else:
-            _weight_dense(x, dy, dw, problem, how, (x_last, y_last))
+            _weight_dense(channels_last(x), dy, dw, problem, how)
 
 
-def _weight_dense(x: Tensor, dy: Tensor, dw: Tensor, problem: Problem, how: str, last: tuple[bool, bool]) -> None:
+def _weight_dense(x: Tensor, dy: Tensor, dw: Tensor, problem: Problem, how: str) -> None:
     groups, taps = problem.groups, math.prod(problem.kernel)
     inputs, outputs = problem.c // groups, problem.k // groups
-    block = blocks.weight_gradient(inputs, outputs, taps, x.element_size() == 2)
+    half = x.element_size() == 2
+    matrix = rows(dy) if half else planes(dy)
+    block = blocks.weight_gradient(inputs, outputs, taps, half)
     one_tap = blocks.one_tap(inputs, taps)
     columns = taps * ceil_div(inputs, block.n) if one_tap else ceil_div(taps * inputs, block.n)
     tiles = columns * ceil_div(outputs, block.m) * groups
     pixels = count_pixels(problem.n, problem.spatial_out)
     parts, count, steps = _parts(dw, pixels, block.k, tiles, block.resident * multiprocessors(x.device))
+    xn, _, *xs = strides(x)
     launch(
         kernels_weight.weight_grad,
         grid(tiles * count),
-        *(x, dy, parts, problem.n, groups, steps, inputs, outputs, *x.shape[2:], *dy.shape[2:]),
-        *(*strides(x), *strides(dy), *axis_steps(problem), dw.numel()),
+        *(x, matrix, parts, problem.n, groups, steps, inputs, outputs, *x.shape[2:], *dy.shape[2:]),
+        *(xn, *xs, strides(matrix)[0], *axis_steps(problem), dw.numel()),
         *((inputs, 1) if count > 1 else (1, taps)),
         VOLUME=max(problem.spatial_in[0], problem.spatial_out[0], problem.kernel[0]) > 1,
-        X_LAST=last[0],
-        Y_LAST=last[1],
+        ROWS=half,
         ONE_TAP=one_tap,
-        ALIGN=alignment(x, 1, inputs) if last[0] else 1,
-        Y_ALIGN=alignment(dy, 1, outputs) if last[1] else 1,
+        ALIGN=alignment(x, 1, inputs),
+        Y_ALIGN=alignment(matrix, 1, outputs) if half else alignment(matrix, 1),
         PRECISION=how,
         BM=block.m,
         BN=block.n,
