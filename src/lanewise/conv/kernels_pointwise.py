@@ -26,9 +26,9 @@ def _load(x, c, p, C, P, xc):
 
 
 @triton.jit
-def _weights(w, o, i, CO, CI, wo, wi):
-    """w[o, i] as [i, o], 0 where there is none."""
-    return tl.load(w + (i[:, None] * wi + o[None, :] * wo), (i < CI)[:, None] & (o < CO)[None, :], 0.0)
+def _weights(w, o, i, CO, CI):
+    """w[o, i], 0 where there is none."""
+    return tl.load(w + (o[:, None] * CI + i[None, :]), (o < CO)[:, None] & (i < CI)[None, :], 0.0)
 
 
 @triton.jit
@@ -44,27 +44,27 @@ def _store(y, acc, o, p, CO, P, yc):
     tl.store(y + (o[:, None] * yc + p[None, :]), out, (o < CO)[:, None] & (p < P)[None, :])
 
 
-@triton.jit(do_not_specialize=["tiles", "P", "CI", "CO", "xn", "xc", "yn", "yc", "wo", "wi"])
+@triton.jit(do_not_specialize=["tiles", "P", "CI", "CO", "xn", "xc", "yn", "yc"])
 def narrow(
-    x, w, bias, y, tiles, P, CI, CO, xn, xc, yn, yc, wo, wi,
-    BIAS: tl.constexpr, ALIGN: tl.constexpr, PRECISION: tl.constexpr,
+    x, w, bias, y, tiles, P, CI, CO, xn, xc, yn, yc,
+    BIAS: tl.constexpr, ALIGN: tl.constexpr, W_ALIGN: tl.constexpr, PRECISION: tl.constexpr,
     I1: tl.constexpr, I2: tl.constexpr, O1: tl.constexpr, O2: tl.constexpr, BP: tl.constexpr,
 ):  # fmt: skip
     """y [N, CO, P] = w [CO, CI] x [N, CI, P] + bias, CI <= I1 + I2, CO <= O1 + O2.
 
     Programs walk over all tiles of pixels and keep the weights.
     """
-    P, xn, xc = multiple(P, ALIGN), multiple(xn, ALIGN), multiple(xc, ALIGN)
+    P, xn, xc, CI = multiple(P, ALIGN), multiple(xn, ALIGN), multiple(xc, ALIGN), multiple(CI, W_ALIGN)
     yn, yc = multiple(yn, ALIGN), multiple(yc, ALIGN)
     i1, i2, o1, o2 = tl.arange(0, I1), I1 + tl.arange(0, I2 or 1), tl.arange(0, O1), O1 + tl.arange(0, O2 or 1)
     b1, b2 = _bias(bias, o1, CO, BIAS), _bias(bias, o2, CO, BIAS)
-    w11 = _weights(w, o1, i1, CO, CI, wo, wi)
+    w11 = tl.trans(_weights(w, o1, i1, CO, CI))
     if I2:
-        w12 = _weights(w, o1, i2, CO, CI, wo, wi)
+        w12 = tl.trans(_weights(w, o1, i2, CO, CI))
     if O2:
-        w21 = _weights(w, o2, i1, CO, CI, wo, wi)
+        w21 = tl.trans(_weights(w, o2, i1, CO, CI))
         if I2:
-            w22 = _weights(w, o2, i2, CO, CI, wo, wi)
+            w22 = tl.trans(_weights(w, o2, i2, CO, CI))
     n, p = _pixels(tl.program_id(0), P, BP)
     x1 = _load(x + n * xn, i1, p, CI, P, xc)
     if I2:
@@ -92,25 +92,25 @@ def narrow(
         n, p = after, q
 
 
-@triton.jit(do_not_specialize=["P", "CI", "CO", "xn", "xc", "yn", "yc", "wo", "wi"])
+@triton.jit(do_not_specialize=["P", "CI", "CO", "xn", "xc", "yn", "yc"])
 def wide(
-    x, w, bias, y, P, CI, CO, xn, xc, yn, yc, wo, wi,
-    BIAS: tl.constexpr, ALIGN: tl.constexpr, PRECISION: tl.constexpr,
+    x, w, bias, y, P, CI, CO, xn, xc, yn, yc,
+    BIAS: tl.constexpr, ALIGN: tl.constexpr, W_ALIGN: tl.constexpr, PRECISION: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """`narrow` for any number of channels: a program makes BM pixels of BN channels."""
-    P, xn, xc = multiple(P, ALIGN), multiple(xn, ALIGN), multiple(xc, ALIGN)
+    P, xn, xc, CI = multiple(P, ALIGN), multiple(xn, ALIGN), multiple(xc, ALIGN), multiple(CI, W_ALIGN)
     yn, yc = multiple(yn, ALIGN), multiple(yc, ALIGN)
     across = tl.cdiv(CO, BN)
     o = tl.program_id(0) % across * BN + tl.arange(0, BN)
     n, p = _pixels(tl.program_id(0) // across, P, BM)
     x += n * xn
-    acc = tl.zeros((BM, BN), tl.float32)
+    acc = tl.zeros((BN, BM), tl.float32)
     for i in tl.range(0, CI, BK, num_stages=STAGES):
         c = i + tl.arange(0, BK)
-        a, b = _load(x, c, p, CI, P, xc), _weights(w, o, c, CO, CI, wo, wi)
-        acc = tl.dot(tl.trans(a), b, acc, input_precision=PRECISION)
-    _store(y + n * yn, acc + _bias(bias, o, CO, BIAS)[None, :], o, p, CO, P, yc)
+        a, b = _weights(w, o, c, CO, CI), _load(x, c, p, CI, P, xc)
+        acc = tl.dot(a, b, acc, input_precision=PRECISION)
+    _store(y + n * yn, tl.trans(acc) + _bias(bias, o, CO, BIAS)[None, :], o, p, CO, P, yc)
 
 
 @triton.jit(do_not_specialize=["splits", "tiles", "P", "CI", "CO", "xn", "xc", "yn", "yc", "part"])

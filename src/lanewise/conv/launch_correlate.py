@@ -13,6 +13,7 @@ from lanewise.conv.launch_layout import channels_last
 from lanewise.conv.launch_operands import (
     NUMBERS,
     ONE,
+    VECTOR,
     alignment,
     axis_steps,
     check,
@@ -86,7 +87,7 @@ def _correlate_dense(
         FLAT=one_run,
         BIAS=bias is not None,
         ALIGN=alignment(x, 1, inputs),
-        W_ALIGN=math.gcd(16 // x.element_size(), inputs),
+        W_ALIGN=math.gcd(VECTOR // x.element_size(), inputs),
         Y_ALIGN=y_align,
         PRECISION=how,
         BM=block.m,
@@ -102,9 +103,13 @@ def _correlate_pointwise(x: Tensor, w: Tensor, bias: Tensor | None, y: Tensor, h
     N, inputs, P, outputs = x.shape[0], x.shape[1], x.shape[4], y.shape[1]
     count_pixels(N, (P,))
     (xn, xc, *_), (yn, yc, *_) = strides(x), strides(y)
-    wo, wi = w.stride(0), w.stride(1)
-    sizes = (P, inputs, outputs, xn, xc, yn, yc, *((wi, wo) if transposed else (wo, wi)))
-    same = {"BIAS": bias is not None, "ALIGN": math.gcd(alignment(x, 4, P), alignment(y, 4, P)), "PRECISION": how}
+    w, sizes = packed(w, 1, transposed), (P, inputs, outputs, xn, xc, yn, yc)
+    same = {
+        "BIAS": bias is not None,
+        "ALIGN": math.gcd(alignment(x, 4, P), alignment(y, 4, P)),
+        "W_ALIGN": math.gcd(VECTOR // w.element_size(), inputs),
+        "PRECISION": how,
+    }
     if max(inputs, outputs) <= NARROW:
         (I1, I2), (O1, O2), block = halves(inputs), halves(outputs), blocks.narrow()
         tiles = N * ceil_div(P, block.m)
