@@ -2,11 +2,12 @@ import importlib.util
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from conv_problems import Layer
+from conv_problems import Layer, operands, run
 from interpreter import missing
 
 from lanewise.errors import UnsupportedError
@@ -53,3 +54,31 @@ def test_a_launch_past_the_window_is_refused(direction: str, kernel: int, last: 
     given = {"forward": (x, w, None), "input_grad": (dy, w), "weight_grad": (x, dy)}[direction]
     with pytest.raises(UnsupportedError, match="a tensor that reaches 1082130432 numbers"):
         getattr(launch, direction)(*given, layer.problem())
+
+
+@triton
+@pytest.mark.parametrize("last", [False, True], ids=["NCHW", "NHWC"])
+@pytest.mark.parametrize("half", [False, True], ids=["fp32", "fp16"])
+def test_launches_are_what_the_launch_cache_asks_for(last: bool, half: bool, monkeypatch: pytest.MonkeyPatch):
+    """Constants come last and in their order, and no whole number is specialized on: `launch` asserts both."""
+    from lanewise.prove.launches import launches_go_to
+    from lanewise.splat import _launch
+
+    monkeypatch.setattr(_launch, "_compiled", {})
+    monkeypatch.setattr(_launch, "_on_gpu", lambda args: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    layers = (
+        Layer(2, 32, 17, (5, 6), (3, 3), stride=2, padding=1),
+        Layer(2, 5, 7, (6, 9), (1, 1)),
+        Layer(2, 160, 32, (6, 9), (1, 1)),
+        Layer(2, 3, 6, (6, 9), (3, 3), groups=3),
+    )
+    launched = set()
+    with launches_go_to(lambda kernel, *_: launched.add(f"{kernel.fn.__module__.split('.')[-1]}.{kernel.fn.__name__}")):
+        for layer in layers:
+            layer = replace(layer, channels_last=last, dtype=torch.float16 if half else torch.float32)
+            run(layer, *operands(layer))
+    assert {"kernels.correlate", "kernels_depthwise.correlate", "kernels_depthwise.weight_grad"} <= launched
+    pointwise = {"kernels_pointwise.narrow", "kernels_pointwise.wide", "kernels_pointwise.weight_grad"}
+    assert pointwise.isdisjoint(launched) if last else pointwise <= launched
+    assert "kernels_layout.transpose" in launched or (last and half)

@@ -32,7 +32,7 @@ def test_halves_cover_with_little_to_spare(n: int):
     first, second = halves(n)
     assert is_block_side(first)
     assert second == 0 or is_block_side(second)
-    assert n <= first + second <= max(4 * n // 3 + 1, SMALLEST * 2)
+    assert n <= first + second <= max(3 * n // 2, SMALLEST * 2)
     assert halves(first + second) == (first, second)
 
 

@@ -30,6 +30,7 @@ from lanewise.conv.launch_operands import (
     strides,
     transposed_steps,
     usable,
+    within_window,
 )
 from lanewise.conv.problem import Problem
 from lanewise.splat._launch import launch
@@ -44,6 +45,7 @@ def correlate(
     if not problem.c or not problem.k:
         y.zero_() if bias is None else y.copy_(bias.view(1, -1, 1, 1, 1))
         return
+    within_window(x, y)
     made, y = y, usable(y)[0]
     how = input_precision(problem, precision, x.device)
     if depthwise(problem):

@@ -47,6 +47,12 @@ def strides(tensor: Tensor) -> tuple[int, ...]:
     return result
 
 
+def within_window(*tensors: Tensor) -> None:
+    """Raise unless every tensor's offsets fit, before anything is copied or launched."""
+    for tensor in tensors:
+        strides(tensor)
+
+
 def check(holds: bool, what: str) -> None:
     """Raise unless a launch stays within its bound."""
     if not holds:

@@ -28,6 +28,7 @@ from lanewise.conv.launch_operands import (
     strides,
     usable,
     volume,
+    within_window,
 )
 from lanewise.conv.problem import Problem
 from lanewise.splat._launch import launch
@@ -35,6 +36,7 @@ from lanewise.splat._launch import launch
 
 def weight_grad(x: Tensor, dy: Tensor, dw: Tensor, problem: Problem, precision: str) -> None:
     """dw [K, C / groups, kd, kh, kw], fp32, from x [N, C, D, H, W] and dy [N, K, D, H, W]."""
+    within_window(x, dy)
     if not dw.numel():
         pass
     elif not dy.numel() or not x.numel():
@@ -141,7 +143,7 @@ def _weight_depthwise(x: Tensor, dy: Tensor, dw: Tensor, problem: Problem) -> No
     x, dy = ordered(x, last), ordered(dy, last)
     taps = math.prod(problem.kernel)
     BT = min(blocks.power_of_two(taps), 8)
-    BP, BC = (16, 32) if last else (512, 1)
+    BP, BC = (16, 32) if last else (256, 1)
     tiles = ceil_div(taps, BT) * ceil_div(problem.k, BC)
     pixels = count_pixels(problem.n, problem.spatial_out)
     parts, count, steps = _parts(dw, pixels, BP, tiles, 8 * multiprocessors(x.device))
