@@ -1,6 +1,6 @@
 """Depthwise convolution in Triton: every output channel reads one input channel, so there is no matrix product.
 
-M = groups' output channels: output channel k reads input channel k // M.
+Output channel k reads input channel k // M. SAME says that M is 1: then channels are vectors on both sides.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def _pixels(v, CHANNELS_LAST: tl.constexpr):
 def correlate(
     x, w, bias, y, pixels, C, M, ID, IH, IW, OD, OH, OW, xn, xc, xd, xh, xw, yn, yc, yd, yh, yw,
     KD, KH, KW, sd, sh, sw, pd, ph, pw, dd, dh, dw,
-    TRANSPOSED: tl.constexpr, VOLUME: tl.constexpr, LAST: tl.constexpr, BIAS: tl.constexpr, ALIGN: tl.constexpr,
-    BP: tl.constexpr, BC: tl.constexpr,
+    TRANSPOSED: tl.constexpr, VOLUME: tl.constexpr, SAME: tl.constexpr, LAST: tl.constexpr, BIAS: tl.constexpr,
+    ALIGN: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """Forward: y [N, C M, OD, OH, OW] from x [N, C, ID, IH, IW]. TRANSPOSED, the input gradient: y [N, C, ...], the
     gradient of the input, from x [N, C M, ...], that of the output. Weights w [C M, KD KH KW].
@@ -52,7 +52,7 @@ def correlate(
         jd, jh, jw = tap // (KH * KW) * dd, tap // KW % KH * dh, tap % KW * dw
         seen = exists
         if TRANSPOSED:
-            source = c * M + i // taps
+            source = c if SAME else c * M + i // taps
             weights = source
             ih, iw, id_ = oh + ph - jh, ow + pw - jw, od + pd - jd
             seen = seen & (ih % sh == 0) & (iw % sw == 0)
@@ -61,7 +61,7 @@ def correlate(
             ih, iw, id_ = ih // sh, iw // sw, id_ // sd
             # Division rounds towards zero: -1 // 2 is 0, but what does not divide is not seen.
         else:
-            source, weights = c // M, c
+            source, weights = c if SAME else c // M, c
             ih, iw, id_ = oh * sh - ph + jh, ow * sw - pw + jw, od * sd - pd + jd
         seen = seen & inside(ih, IH) & inside(iw, IW)
         row = n * xn + ih * xh + iw * xw
@@ -86,7 +86,7 @@ def correlate(
 def weight_grad(
     x, dy, parts, N, steps, C, M, ID, IH, IW, OD, OH, OW, xn, xc, xd, xh, xw, yn, yc, yd, yh, yw,
     KD, KH, KW, sd, sh, sw, pd, ph, pw, dd, dh, dw,
-    VOLUME: tl.constexpr, LAST: tl.constexpr, ALIGN: tl.constexpr,
+    VOLUME: tl.constexpr, SAME: tl.constexpr, LAST: tl.constexpr, ALIGN: tl.constexpr,
     BT: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """Parts [parts, C M, KD KH KW] of the weight gradient.
@@ -118,7 +118,7 @@ def weight_grad(
         if VOLUME:
             seen = seen & inside(_pixels(d * sd, LAST)[None, :, :] + jd, ID)
         row = n * xn + d * sd * xd + h * sh * xh + w * sw * xw
-        v = tl.load(x + (outer(row, k // M * xc, LAST)[None, :, :] + shift), seen, 0.0).to(tl.float32)
+        v = tl.load(x + (outer(row, (k if SAME else k // M) * xc, LAST)[None, :, :] + shift), seen, 0.0).to(tl.float32)
         acc += v * g[None, :, :]
         n, d, h, w = advance(n, d, h, w, BP, OD, OH, OW, VOLUME)
     out = parts + split.to(tl.int64) * (K * taps) + (tap[:, None] + k[None, :] * taps)

@@ -156,6 +156,7 @@ def _correlate_depthwise(
         *(*strides(x), *strides(y), *axis_steps(problem)),
         TRANSPOSED=transposed,
         VOLUME=problem.kernel[0] > 1 or problem.spatial_out[0] > 1 or problem.spatial_in[0] > 1,
+        SAME=problem.k == problem.c,
         LAST=last,
         BIAS=bias is not None,
         ALIGN=math.gcd(alignment(x, 1, y.shape[1]), alignment(y, 1)) if last else 1,

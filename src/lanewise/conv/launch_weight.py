@@ -153,6 +153,7 @@ def _weight_depthwise(x: Tensor, dy: Tensor, dw: Tensor, problem: Problem) -> No
         *(x, dy, parts, problem.n, steps, problem.c, problem.k // problem.c, *x.shape[2:], *dy.shape[2:]),
         *(*strides(x), *strides(dy), *axis_steps(problem)),
         VOLUME=max(problem.spatial_in[0], problem.spatial_out[0], problem.kernel[0]) > 1,
+        SAME=problem.k == problem.c,
         LAST=last,
         ALIGN=math.gcd(alignment(x, 1, problem.c), alignment(dy, 1)) if last else 1,
         BT=BT,
