@@ -31,6 +31,8 @@ DENSE = (
     Layer(2, 4, 5, (3, 5, 4), (2, 3, 2), stride=(1, 2, 1), padding=(1, 1, 0), dilation=(2, 1, 1)),
     Layer(1, 32, 32, (1, 17), (1, 5), padding=(0, 2)),
     Layer(5, 3, 2, (1, 1), (1, 1), padding=1),
+    Layer(1, 64, 5, (3, 4), (3, 3), padding=1),  # sums in parts
+    Layer(1, 5, 130, (4, 5), (3, 3), stride=(2, 1), padding=1),
 )
 POINTWISE = (
     Layer(2, 5, 7, (6, 9), (1, 1)),

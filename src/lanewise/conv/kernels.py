@@ -95,14 +95,15 @@ def _axis(phase, K, stride, padding, dilation, spacing, TRANSPOSED: tl.constexpr
     do_not_specialize=[
         "rows", "groups", "CI", "CO", "ID", "IH", "IW", "PD", "PH", "PW", "OD", "OH", "OW",
         "xn", "xd", "xh", "xw", "yn", "yc", "yd", "yh", "yw", "KD", "KH", "KW", "sd", "sh", "sw",
-        "pd", "ph", "pw", "dd", "dh", "dw", "td", "th", "tw", "ad", "ah", "aw",
+        "pd", "ph", "pw", "dd", "dh", "dw", "td", "th", "tw", "ad", "ah", "aw", "splits", "part", "run",
     ]
 )  # fmt: skip
 def correlate(
     x, w, bias, y, rows, groups, CI, CO, ID, IH, IW, PD, PH, PW, OD, OH, OW,
     xn, xd, xh, xw, yn, yc, yd, yh, yw, KD, KH, KW, sd, sh, sw, pd, ph, pw, dd, dh, dw, td, th, tw, ad, ah, aw,
-    TRANSPOSED: tl.constexpr, VOLUME: tl.constexpr, Y_LAST: tl.constexpr, FLAT: tl.constexpr, BIAS: tl.constexpr,
-    ALIGN: tl.constexpr, W_ALIGN: tl.constexpr, Y_ALIGN: tl.constexpr, PRECISION: tl.constexpr,
+    splits, part, run,
+    TRANSPOSED: tl.constexpr, VOLUME: tl.constexpr, RUNS: tl.constexpr, Y_LAST: tl.constexpr, FLAT: tl.constexpr,
+    BIAS: tl.constexpr, ALIGN: tl.constexpr, W_ALIGN: tl.constexpr, Y_ALIGN: tl.constexpr, PRECISION: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """y [N, groups CO, OD, OH, OW] = x [N, groups CI, ID, IH, IW] correlated with w [groups, CO, KD KH KW, CI], + bias.
@@ -110,6 +111,10 @@ def correlate(
     x has channels as neighbours. A program makes BM pixels of BN channels of one group and phase. Phases have
     PD PH PW pixels an image, `rows` in all. FLAT: there is one phase, and y's pixels lie at one distance. Strides of x
     and y by axis; s, p, d, t, a are stride, padding, dilation, spacing and advance.
+    RUNS: what is called a channel is a (weight along W, channel) pair, which are neighbours in memory, KW is 1, and an
+    x has `run` channels. So few channels fill a block of a product.
+    The sum over weights and blocks of BK channels is cut into `splits`, each of which makes a y of its own, `part`
+    numbers after the one before.
     """
     CI, CO = multiple(CI, W_ALIGN), multiple(CO, Y_ALIGN) if Y_LAST else CO
     across, down = tl.cdiv(CO, BN), tl.cdiv(rows, BM)
@@ -117,7 +122,8 @@ def correlate(
     channel = program % across * BN + tl.arange(0, BN)
     r = program // across % down * BM + tl.arange(0, BM)
     program = program // across // down
-    group, phase = (program % groups).to(tl.int64), program // groups
+    group, program = (program % groups).to(tl.int64), program // groups
+    split, phase = program % splits, program // splits
     phase_w, phase_h, phase_d = phase % sw, phase // sw % sh, phase // sw // sh
 
     first_w, count_w, start_w, scale_w = _axis(phase_w, KW, sw, pw, dw, tw, TRANSPOSED)
@@ -137,22 +143,27 @@ def correlate(
     taps = KD * KH * KW
     k = tl.arange(0, BK)
     acc = tl.zeros((BM, BN), tl.float32)
-    c0, jw, jh, jd = 0, 0, 0, 0
-    for _ in tl.range(0, count_d * count_h * count_w * tl.cdiv(CI, BK), num_stages=STAGES):
-        seen = exists & inside(ih + jh * ah, IH) & inside(iw + jw * aw, IW)
+    blocks = tl.cdiv(CI, BK)
+    total = count_d * count_h * count_w * blocks
+    begin, end = total * split // splits, total * (split + 1) // splits
+    c0, j, jw, jh, jd = begin % blocks * BK, begin // blocks, 0, 0, 0
+    if begin < end:  # then no count is 0
+        jw, jh, jd = j % count_w, j // count_w % count_h, j // count_w // count_h
+    for _ in tl.range(begin, end, num_stages=STAGES):
+        c = c0 + k
+        seen = exists & inside(ih + jh * ah, IH)
         shift = jh * ah * xh + jw * aw * xw
         tap = (first_h + jh * th) * KW + first_w + jw * tw
         if VOLUME:
             seen = seen & inside(id_ + jd * ad, ID)
             shift += jd * ad * xd
             tap += (first_d + jd * td) * (KH * KW)
-        c = c0 + k
-        a = tl.load(x + outer(row + shift, c, True), both(seen, c < CI, True), 0.0)
-        b = tl.load(
-            w + (channel[:, None] * (taps * CI) + (tap * CI + c)[None, :]),
-            (channel < CO)[:, None] & (c < CI)[None, :],
-            0.0,
-        )
+        if RUNS:
+            seen = both(seen, c < CI, True) & inside(outer(iw * run, c, True), IW * run)
+        else:
+            seen = both(seen & inside(iw + jw * aw, IW), c < CI, True)
+        a = tl.load(x + outer(row, shift + c, True), seen, 0.0)
+        b = tl.load(w + outer(channel * (taps * CI), tap * CI + c, True), both(channel < CO, c < CI, True), 0.0)
         acc = tl.dot(a, tl.trans(b), acc, input_precision=PRECISION)
         c0 += BK
         over = c0 >= CI
@@ -166,14 +177,15 @@ def correlate(
         jd = tl.where(over, jd + 1, jd)
 
     if BIAS:
-        acc += tl.load(bias + group * CO + channel, channel < CO, 0.0).to(tl.float32)[None, :]
+        biased = tl.where(split == 0, CO, 0)  # channels
+        acc += tl.load(bias + group * CO + channel, channel < biased, 0.0).to(tl.float32)[None, :]
     yn, yd, yh = multiple(yn, Y_ALIGN), multiple(yd, Y_ALIGN), multiple(yh, Y_ALIGN)
     if Y_LAST:
         yc = 1
         yw = multiple(yw, Y_ALIGN)
     else:
         yc = multiple(yc, Y_ALIGN)
-    r += c0  # 0 again, which the compiler does not see: what follows is not kept in registers through the loop
+    r += c0 // CI  # 0, which the compiler does not see: what follows is not kept in registers through the loop
     if FLAT:
         P = PD * PH * PW
         if not Y_LAST:
@@ -184,5 +196,6 @@ def correlate(
         if TRANSPOSED:
             od, oh, ow = od * sd + phase_d, oh * sh + phase_h, ow * sw + phase_w
         place, exists = n * yn + od * yd + oh * yh + ow * yw, (r < rows) & (ow < OW) & (oh < OH) & (od < OD)
+    y += split.to(tl.int64) * multiple(part, Y_ALIGN)
     out = y + group * CO * yc + outer(place, channel * yc, Y_LAST)
     tl.store(out, pixels_first(acc, Y_LAST).to(y.dtype.element_ty), both(exists, channel < CO, Y_LAST))

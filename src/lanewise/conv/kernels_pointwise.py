@@ -20,8 +20,10 @@ def _pixels(tile, P, BP: tl.constexpr):
 
 
 @triton.jit
-def _load(x, c, p, C, P, xc):
-    """x[c, p], 0 where there is none."""
+def _load(x, c, p, C, P, xc, WHOLE: tl.constexpr = False):
+    """x[c, p], 0 where there is none; WHOLE says that there is everywhere."""
+    if WHOLE:
+        return tl.load(x + (c[:, None] * xc + p[None, :]))
     return tl.load(x + (c[:, None] * xc + p[None, :]), (c < C)[:, None] & (p < P)[None, :], 0.0)
 
 
@@ -116,16 +118,16 @@ def wide(
 @triton.jit(do_not_specialize=["splits", "tiles", "P", "CI", "CO", "xn", "xc", "yn", "yc", "part"])
 def weight_grad(
     x, dy, parts, splits, tiles, P, CI, CO, xn, xc, yn, yc, part,
-    ALIGN: tl.constexpr, PRECISION: tl.constexpr,
+    ALIGN: tl.constexpr, W_ALIGN: tl.constexpr, WHOLE: tl.constexpr, PRECISION: tl.constexpr,
     BM: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr, BP: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Parts [splits, CO, CI] of dy [N, CO, P] x [N, CI, P]^T summed over images and pixels.
 
     A program sums every `splits`-th tile of BP pixels for BM output and N1 + N2 input channels: what runs at one time
-    reads neighbouring tiles.
+    reads neighbouring tiles. WHOLE: blocks have no channel and no pixel that is not there, so that nothing is masked.
     """
     P, xn, xc = multiple(P, ALIGN), multiple(xn, ALIGN), multiple(xc, ALIGN)
-    yn, yc = multiple(yn, ALIGN), multiple(yc, ALIGN)
+    yn, yc, CI, part = multiple(yn, ALIGN), multiple(yc, ALIGN), multiple(CI, W_ALIGN), multiple(part, W_ALIGN)
     across, down = tl.cdiv(CI, N1 + N2), tl.cdiv(CO, BM)
     program = tl.program_id(0)
     c1 = program % across * (N1 + N2) + tl.arange(0, N1)
@@ -136,10 +138,13 @@ def weight_grad(
     acc2 = tl.zeros((BM, N2 or 1), tl.float32)
     for tile in tl.range(split, tiles, splits, num_stages=STAGES):
         n, p = _pixels(tile, P, BP)
-        a = _load(dy + n * yn, k, p, CO, P, yc)
-        acc1 = tl.dot(a, tl.trans(_load(x + n * xn, c1, p, CI, P, xc)), acc1, input_precision=PRECISION)
+        a = _load(dy + n * yn, k, p, CO, P, yc, WHOLE)
+        b = _load(x + n * xn, c1, p, CI, P, xc, WHOLE)
+        acc1 = tl.dot(a, tl.trans(b), acc1, input_precision=PRECISION)
         if N2:
-            acc2 = tl.dot(a, tl.trans(_load(x + n * xn, c2, p, CI, P, xc)), acc2, input_precision=PRECISION)
+            b = _load(x + n * xn, c2, p, CI, P, xc, WHOLE)
+            acc2 = tl.dot(a, tl.trans(b), acc2, input_precision=PRECISION)
+    k += tl.minimum(tiles, 0)  # 0, which the compiler does not see: addresses are not kept through the loop
     out = parts + split.to(tl.int64) * part + k[:, None] * CI
     tl.store(out + c1[None, :], acc1, (k < CO)[:, None] & (c1 < CI)[None, :])
     if N2:

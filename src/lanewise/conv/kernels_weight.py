@@ -17,17 +17,17 @@ from lanewise.conv.kernels import advance, both, inside, multiple, outer, pixels
 @triton.jit(
     do_not_specialize=[
         "N", "groups", "steps", "CI", "CO", "ID", "IH", "IW", "OD", "OH", "OW", "xn", "xd", "xh", "xw",
-        "y", "KD", "KH", "KW", "sd", "sh", "sw", "pd", "ph", "pw", "dd", "dh", "dw", "part", "wt", "wc",
+        "y", "KD", "KH", "KW", "sd", "sh", "sw", "pd", "ph", "pw", "dd", "dh", "dw", "part",
     ]
 )  # fmt: skip
 def weight_grad(
     x, dy, parts, N, groups, steps, CI, CO, ID, IH, IW, OD, OH, OW, xn, xd, xh, xw, y,
-    KD, KH, KW, sd, sh, sw, pd, ph, pw, dd, dh, dw, part, wt, wc,
+    KD, KH, KW, sd, sh, sw, pd, ph, pw, dd, dh, dw, part,
     VOLUME: tl.constexpr, ROWS: tl.constexpr, ONE_TAP: tl.constexpr,
     ALIGN: tl.constexpr, Y_ALIGN: tl.constexpr, PRECISION: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BP: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Parts [parts, groups CO, taps, CI] of the weight gradient, with strides `part`, taps CI, wt, wc.
+    """Parts [parts, groups CO, taps, CI] of the weight gradient, `part` numbers each.
 
     x [N, groups CI, ID, IH, IW] has channels as neighbours. dy is, with ROWS, [N OD OH OW, groups CO], which suits
     numbers of 16 bits, or its transpose, which suits tf32: rows are y apart.
@@ -46,6 +46,7 @@ def weight_grad(
     if ONE_TAP:
         tap, c = pair // blocks, pair % blocks * BN + tl.arange(0, BN)
         real = c < CI
+        pairs = tap * CI + c
     else:
         pairs = pair * BN + tl.arange(0, BN)
         tap, c = pairs // CI, pairs % CI
@@ -80,17 +81,14 @@ def weight_grad(
         pixel += BP
         n, d, h, w = advance(n, d, h, w, BP, OD, OH, OW, VOLUME)
 
-    out = parts + split * part + group * CO * (taps * CI)
-    out += k[:, None] * (taps * CI) + (tap * wt + c * wc)[None, :]
-    tl.store(out, acc, (k < CO)[:, None] & real[None, :])
+    out = parts + split * multiple(part, ALIGN) + group * CO * (taps * CI)
+    tl.store(out + outer(k * (taps * CI), pairs, True), acc, both(k < CO, real, True))
 
 
-@triton.jit(do_not_specialize=["count", "share", "size", "CI", "taps"])
-def add_parts(parts, out, count, share, size, CI, taps, BLOCK: tl.constexpr, ROWS: tl.constexpr):
-    """Sums of parts [count, size], `share` at a time and always in the same order: out [ceil(count / share), size].
-
-    What stands as [K, taps, CI] in a part stands as [K, CI, taps] in the sum.
-    """
+@triton.jit(do_not_specialize=["count", "share", "size"])
+def add_parts(parts, out, count, share, size, ALIGN: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr):
+    """Sums of parts [count, size], `share` at a time and always in the same order: out [ceil(count / share), size]."""
+    size = multiple(size, ALIGN)
     across = tl.cdiv(size, BLOCK)
     j, row = tl.program_id(0) % across * BLOCK + tl.arange(0, BLOCK), tl.arange(0, ROWS)
     sums = (tl.program_id(0) // across).to(tl.int64)
@@ -100,8 +98,7 @@ def add_parts(parts, out, count, share, size, CI, taps, BLOCK: tl.constexpr, ROW
     for i in range(0, count, ROWS):
         acc += tl.load(parts, (i + row < count)[:, None] & (j < size)[None, :], 0.0)
         parts += ROWS * size.to(tl.int64)
-    pair = j % (taps * CI)
-    tl.store(out + (sums * size + (j - pair + pair % CI * taps + pair // CI)), tl.sum(acc, 0), j < size)
+    tl.store(out + (sums * size + j), tl.sum(acc, 0).to(out.dtype.element_ty), j < size)
 
 
 @triton.jit(do_not_specialize=["N", "K", "P", "steps", "chunks", "yn", "yc", "yp"])

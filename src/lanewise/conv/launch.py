@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from lanewise.conv import launch_correlate, launch_weight
-from lanewise.conv.launch_operands import (
-    empty,
-    volume,
-)
+from lanewise.conv.launch_layout import copy_from_channels_last
+from lanewise.conv.launch_operands import empty, volume
 from lanewise.conv.problem import Problem
 from lanewise.splat._launch import on_its_device
 
@@ -59,12 +59,18 @@ def input_grad(dy: Tensor, w: Tensor, problem: Problem, precision: str = "fp32",
 def weight_grad(x: Tensor, dy: Tensor, problem: Problem, precision: str = "fp32") -> Tensor:
     """The weights' gradient [K, C / groups, (kd,) kh, kw], fp32, from x [N, C, (D,) H, W] and dy [N, K, (D,) H, W].
 
-    The same bits every time: parts of the sum over pixels are written to a workspace and added in order.
+    The same bits every time: parts of the sum over pixels are written to a workspace and added in order. It is fp32 for
+    tensors of 16 bits too, and rounded by who asks; but its error is then of that dtype's size rather than 1e-6, since
+    Hopper's matrix instructions cut off, instead of rounding, what they add to a sum of 16-bit products.
     """
     planar = x.dim() == 4
     shape = (problem.k, problem.c // problem.groups, *problem.kernel)
-    dw = torch.empty(shape, dtype=torch.float32, device=x.device)
-    launch_weight.weight_grad(volume(x), volume(dy), dw, problem, precision)
+    taps_first = shape[1] > 1 and math.prod(problem.kernel) > 1  # as the kernels write it; else all orders are one
+    dw = made = empty(shape, x, taps_first, torch.float32)
+    launch_weight.weight_grad(volume(x), volume(dy), made, problem, precision)
+    if taps_first and not problem.channels_last:
+        dw = torch.empty(shape, dtype=torch.float32, device=x.device)
+        copy_from_channels_last(made, dw)
     return dw.squeeze(2) if planar else dw
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 
+import torch
 from torch import Tensor
 
 from lanewise.conv import kernels, kernels_depthwise, kernels_pointwise
 from lanewise.conv import launch_blocks as blocks
 from lanewise.conv.launch_blocks import NARROW, ceil_div, halves
-from lanewise.conv.launch_layout import channels_last
+from lanewise.conv.launch_layout import channels_last, copy_from_channels_last, packed
 from lanewise.conv.launch_operands import (
     NUMBERS,
     ONE,
@@ -18,22 +19,26 @@ from lanewise.conv.launch_operands import (
     axis_steps,
     check,
     count_pixels,
+    dense,
     depthwise,
+    empty,
     flat,
     grid,
     input_precision,
     line,
     multiprocessors,
     ordered,
-    packed,
     pointwise,
     strides,
     transposed_steps,
     usable,
     within_window,
 )
+from lanewise.conv.launch_sum import add_parts
 from lanewise.conv.problem import Problem
 from lanewise.splat._launch import launch
+
+RESIDENT = 2  # programs of the narrow kernel that a multiprocessor holds
 
 
 def correlate(
@@ -70,27 +75,41 @@ def _correlate_dense(
         phase = tuple(ceil_div(size, s) for size, s in zip(problem.spatial_in, stride, strict=True))
     else:
         spacing, advance, phases, phase = ONE, problem.dilation, 1, problem.spatial_out
+    one_run = phases == 1 and flat(y)
+    made = y
+    if not y_last and not one_run:  # pixels that are no neighbours: whole vectors are channels
+        y, y_last = empty(tuple(y.shape), y, True), True
+    kernel, run = problem.kernel, inputs
+    runs = not transposed and has_runs(x, problem)
+    if runs:
+        kernel, inputs = (*kernel[:2], 1), kernel[2] * inputs
     rows = count_pixels(problem.n, phase)
     count_pixels(problem.n, y.shape[2:])
-    block = blocks.correlation(rows, inputs, outputs, x.element_size() == 2, multiprocessors(x.device))
+    met = ceil_div(math.prod(kernel), math.prod(spacing))
+    block, splits = blocks.correlation(
+        *(rows, phases * groups, inputs, outputs, met, x.element_size() == 2, multiprocessors(x.device)),
+        y.numel() if dense(y) else None,
+        scattered=runs,
+    )
     weights = packed(w, groups, transposed)
     check(weights.numel() < NUMBERS, f"{weights.numel()} weights")
-    one_run = phases == 1 and flat(y)
-    y_align = alignment(y, 1, outputs) if y_last else alignment(line(y), 4, line(y).shape[4]) if one_run else 1
+    parts = y if splits == 1 else y.new_empty(splits, y.numel(), dtype=torch.float32)
+    y_align = alignment(y, 1, outputs) if y_last else alignment(line(y), 4, line(y).shape[4])
     xn, _, *xs = strides(x)
     launch(
         kernels.correlate,
-        grid(ceil_div(rows, block.m) * ceil_div(outputs, block.n) * groups * phases),
-        *(x, weights, bias, y, rows, groups, inputs, outputs, *x.shape[2:], *phase, *y.shape[2:]),
-        *(xn, *xs, *strides(y), *axis_steps(problem), *spacing, *advance),
+        grid(ceil_div(rows, block.m) * ceil_div(outputs, block.n) * groups * phases * splits),
+        *(x, weights, bias, parts, rows, groups, inputs, outputs, *x.shape[2:], *phase, *y.shape[2:]),
+        *(xn, *xs, *strides(y), *kernel, *axis_steps(problem)[3:], *spacing, *advance, splits, y.numel(), run),
         TRANSPOSED=transposed,
         VOLUME=max(problem.spatial_in[0], problem.spatial_out[0], problem.kernel[0]) > 1,
+        RUNS=runs,
         Y_LAST=y_last,
         FLAT=one_run,
         BIAS=bias is not None,
         ALIGN=alignment(x, 1, inputs),
         W_ALIGN=math.gcd(VECTOR // x.element_size(), inputs),
-        Y_ALIGN=y_align,
+        Y_ALIGN=y_align if splits == 1 else math.gcd(y_align, y.numel()),
         PRECISION=how,
         BM=block.m,
         BN=block.n,
@@ -98,6 +117,16 @@ def _correlate_dense(
         STAGES=block.stages,
         options={"num_warps": block.num_warps},
     )
+    add_parts(parts, y, splits)
+    if made is not y:
+        copy_from_channels_last(y, made)
+
+
+def has_runs(x: Tensor, problem: Problem) -> bool:
+    """Whether all channels of the weights in a row of the kernel stand one after the other in x, and are few."""
+    C, W, kernel_w = problem.c, x.shape[4], problem.kernel[2]
+    few = problem.groups == 1 and C < blocks.FEW and kernel_w > 1 and problem.dilation[2] == 1
+    return few and (x.stride(4) == C or W == 1)
 
 
 def _correlate_pointwise(x: Tensor, w: Tensor, bias: Tensor | None, y: Tensor, how: str, transposed: bool) -> None:
@@ -117,7 +146,7 @@ def _correlate_pointwise(x: Tensor, w: Tensor, bias: Tensor | None, y: Tensor, h
         tiles = N * ceil_div(P, block.m)
         launch(
             kernels_pointwise.narrow,
-            grid(min(tiles, block.resident * multiprocessors(x.device))),
+            grid(min(tiles, RESIDENT * multiprocessors(x.device))),
             *(x, w, bias, y, tiles, *sizes),
             **same,
             I1=I1,
@@ -128,7 +157,9 @@ def _correlate_pointwise(x: Tensor, w: Tensor, bias: Tensor | None, y: Tensor, h
             options={"num_warps": block.num_warps},
         )
         return
-    block = blocks.correlation(N * P, inputs, outputs, x.element_size() == 2, multiprocessors(x.device))
+    block, _ = blocks.correlation(
+        N * P, 1, inputs, outputs, 1, x.element_size() == 2, multiprocessors(x.device), size=None
+    )
     launch(
         kernels_pointwise.wide,
         grid(N * ceil_div(P, block.m) * ceil_div(outputs, block.n)),

@@ -84,6 +84,12 @@ def _flat(sizes: tuple[int, ...], steps: tuple[int, ...]) -> bool:
     return True
 
 
+def dense(tensor: Tensor) -> bool:
+    """Whether the numbers of a tensor fill their memory, in whatever order."""
+    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)) + 1
+    return reach == tensor.numel()
+
+
 def line(tensor: Tensor) -> Tensor:
     """A flat [N, C, D, H, W] as [N, C, 1, 1, pixels], the same memory."""
     return tensor.flatten(2)[:, :, None, None]
@@ -93,17 +99,6 @@ def empty(shape: tuple[int, ...], like: Tensor, channels_last: bool, dtype: torc
     """An unwritten tensor [N, C, D, H, W] in the memory order asked for."""
     order = torch.channels_last_3d if channels_last else torch.contiguous_format
     return torch.empty(shape, dtype=dtype or like.dtype, device=like.device, memory_format=order)
-
-
-def packed(w: Tensor, groups: int, transposed: bool) -> Tensor:
-    """Weights [K, C / groups, kd, kh, kw] as [groups, outputs, taps, inputs]; a view of channels_last weights.
-
-    Transposed, for the input gradient, outputs are the input's channels.
-    """
-    K, C = w.shape[:2]
-    taps = math.prod(w.shape[2:])
-    by_group = w.permute(0, 2, 3, 4, 1).reshape(groups, K // groups, taps, C)
-    return (by_group.permute(0, 3, 2, 1) if transposed else by_group).contiguous()
 
 
 def input_precision(problem: Problem, precision: str, device: torch.device) -> str:

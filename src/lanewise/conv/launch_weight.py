@@ -9,10 +9,11 @@ from torch import Tensor
 
 from lanewise.conv import kernels_depthwise, kernels_pointwise, kernels_weight
 from lanewise.conv import launch_blocks as blocks
-from lanewise.conv.launch_blocks import ceil_div, halves, side
+from lanewise.conv.launch_blocks import Blocks, ceil_div, halves, side
 from lanewise.conv.launch_layout import channels_last, planes, rows
 from lanewise.conv.launch_operands import (
     NUMBERS,
+    VECTOR,
     alignment,
     axis_steps,
     check,
@@ -30,8 +31,11 @@ from lanewise.conv.launch_operands import (
     volume,
     within_window,
 )
+from lanewise.conv.launch_sum import add_parts
 from lanewise.conv.problem import Problem
 from lanewise.splat._launch import launch
+
+FILL = 6  # programs a multiprocessor, where memory is what is waited for: two rounds of three, or three of two
 
 
 def weight_grad(x: Tensor, dy: Tensor, dw: Tensor, problem: Problem, precision: str) -> None:
@@ -56,19 +60,17 @@ def _weight_dense(x: Tensor, dy: Tensor, dw: Tensor, problem: Problem, how: str)
     inputs, outputs = problem.c // groups, problem.k // groups
     half = x.element_size() == 2
     matrix = rows(dy) if half else planes(dy)
-    block = blocks.weight_gradient(inputs, outputs, taps, half)
+    pixels = count_pixels(problem.n, problem.spatial_out)
+    block, count, steps = blocks.weight_gradient(inputs, outputs, taps, groups, pixels, half, multiprocessors(x.device))
     one_tap = blocks.one_tap(inputs, taps)
     columns = taps * ceil_div(inputs, block.n) if one_tap else ceil_div(taps * inputs, block.n)
-    tiles = columns * ceil_div(outputs, block.m) * groups
-    pixels = count_pixels(problem.n, problem.spatial_out)
-    parts, count, steps = _parts(dw, pixels, block.k, tiles, block.resident * multiprocessors(x.device))
+    parts = _parts(dw, count)
     xn, _, *xs = strides(x)
     launch(
         kernels_weight.weight_grad,
-        grid(tiles * count),
+        grid(columns * ceil_div(outputs, block.m) * groups * count),
         *(x, matrix, parts, problem.n, groups, steps, inputs, outputs, *x.shape[2:], *dy.shape[2:]),
         *(xn, *xs, strides(matrix)[0], *axis_steps(problem), dw.numel()),
-        *((inputs, 1) if count > 1 else (1, taps)),
         VOLUME=max(problem.spatial_in[0], problem.spatial_out[0], problem.kernel[0]) > 1,
         ROWS=half,
         ONE_TAP=one_tap,
@@ -81,34 +83,13 @@ def _weight_dense(x: Tensor, dy: Tensor, dw: Tensor, problem: Problem, how: str)
         STAGES=block.stages,
         options={"num_warps": block.num_warps},
     )
-    _add_parts(parts, dw, count, inputs, taps)
+    add_parts(parts, dw, count)
 
 
-def _parts(dw: Tensor, pixels: int, block: int, tiles: int, wanted: int) -> tuple[Tensor, int, int]:
-    """Memory for the parts of dw, which is dw itself for one; how many; blocks of pixels of each."""
+def _parts(dw: Tensor, count: int) -> Tensor:
+    """Memory for the parts of dw, which is dw itself for one."""
     check(dw.numel() < NUMBERS, f"{dw.numel()} weights")
-    count, steps = blocks.splits(pixels, block, tiles, dw.numel(), wanted)
-    return dw if count == 1 else dw.new_empty(count, dw.numel()), count, steps
-
-
-def _add_parts(parts: Tensor, dw: Tensor, count: int, inputs: int, taps: int) -> None:
-    """dw = the sum of the parts, whose weights stand as [K, taps, C / groups]; many are added in two or more rounds."""
-    if count == 1 and parts is dw:
-        return
-    size = dw.numel()
-    BLOCK, ROWS = (32, 32) if size < 2**16 else (256, 4)
-    while count > 1024:
-        rounds = ceil_div(count, 1024)
-        fewer = dw.new_empty(rounds, size)
-        _launch_sum(parts, fewer, (count, 1024, size, size, 1), BLOCK, ROWS)
-        parts, count = fewer, rounds
-    _launch_sum(parts, dw, (count, 1024, size, inputs, taps), BLOCK, ROWS)
-
-
-def _launch_sum(parts: Tensor, out: Tensor, sizes: tuple[int, ...], BLOCK: int, ROWS: int) -> None:
-    count, share, size = sizes[:3]
-    programs = grid(ceil_div(count, share) * ceil_div(size, BLOCK))
-    launch(kernels_weight.add_parts, programs, parts, out, *sizes, BLOCK=BLOCK, ROWS=ROWS, options={"num_warps": 4})
+    return dw if count == 1 else dw.new_empty(count, dw.numel())
 
 
 def _weight_pointwise(x: Tensor, dy: Tensor, dw: Tensor, how: str) -> None:
@@ -119,14 +100,17 @@ def _weight_pointwise(x: Tensor, dy: Tensor, dw: Tensor, how: str) -> None:
     N1, N2 = halves(block.n)
     tiles = ceil_div(inputs, block.n) * ceil_div(outputs, block.m)
     count = N * ceil_div(P, block.k)
-    wanted = block.resident * multiprocessors(x.device)
-    parts, splits, _ = _parts(dw, count * block.k, block.k, tiles, wanted)
+    half, processors = x.element_size() == 2, multiprocessors(x.device)
+    splits, _ = blocks.splits(count * block.k, block, tiles, dw.numel(), processors, half, FILL)
+    parts = _parts(dw, splits)
     (xn, xc, *_), (yn, yc, *_) = strides(x), strides(dy)
     launch(
         kernels_pointwise.weight_grad,
         grid(tiles * splits),
         *(x, dy, parts, splits, count, P, inputs, outputs, xn, xc, yn, yc, dw.numel()),
         ALIGN=math.gcd(alignment(x, 4, P), alignment(dy, 4, P)),
+        W_ALIGN=math.gcd(inputs, VECTOR // dw.element_size()),
+        WHOLE=P % block.k == outputs % block.m == inputs % block.n == 0,
         PRECISION=how,
         BM=block.m,
         N1=N1,
@@ -135,7 +119,7 @@ def _weight_pointwise(x: Tensor, dy: Tensor, dw: Tensor, how: str) -> None:
         STAGES=block.stages,
         options={"num_warps": block.num_warps},
     )
-    _add_parts(parts, dw, splits, inputs, 1)
+    add_parts(parts, dw, splits)
 
 
 def _weight_depthwise(x: Tensor, dy: Tensor, dw: Tensor, problem: Problem) -> None:
@@ -146,7 +130,9 @@ def _weight_depthwise(x: Tensor, dy: Tensor, dw: Tensor, problem: Problem) -> No
     BP, BC = (16, 32) if last else (256, 1)
     tiles = ceil_div(taps, BT) * ceil_div(problem.k, BC)
     pixels = count_pixels(problem.n, problem.spatial_out)
-    parts, count, steps = _parts(dw, pixels, BP, tiles, 8 * multiprocessors(x.device))
+    block, processors = Blocks(BT, BC, BP, num_warps=4, stages=1), multiprocessors(x.device)
+    count, steps = blocks.splits(pixels, block, tiles, dw.numel(), processors, False, FILL)
+    parts = _parts(dw, count)
     launch(
         kernels_depthwise.weight_grad,
         grid(tiles * count),
@@ -161,7 +147,7 @@ def _weight_depthwise(x: Tensor, dy: Tensor, dw: Tensor, problem: Problem) -> No
         BC=BC,
         options={"num_warps": 4},
     )
-    _add_parts(parts, dw, count, taps, 1)
+    add_parts(parts, dw, count)
 
 
 def bias_grad(dy: Tensor) -> Tensor:
@@ -189,5 +175,5 @@ def bias_grad(dy: Tensor) -> Tensor:
         BC=BC,
         options={"num_warps": 4},
     )
-    _add_parts(parts, db, N * chunks, K, 1)
+    add_parts(parts, db, N * chunks)
     return db
