@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from lanewise.conv.problem import Direction, Problem
+from lanewise.conv.problem import Direction, Problem, output_extent
 from lanewise.errors import InputError, LanewiseError, UnsupportedError
 
 Range = tuple[int, int]  # half open
@@ -46,10 +46,11 @@ class Slice:
         c: of x's channels.
         w_c: of w's second dimension.
         x_rows: three, of x's positions. Where an axis of rows is cut they may begin below 0 or end past the extent:
-            what sticks out is padding, and is part of the launch's own tensor.
+            what sticks out is padding, and is part of the launch's own tensor. The same where the padding at the far
+            end is not that of the near one.
         y_rows: three, of y's positions; empty when no y sees what the slice owns.
         owned: three, of x's positions: those whose gradient this slice gives (`input_grad`); otherwise `x_rows`.
-        problem: the launch; its padding is 0 along rows that were cut.
+        problem: the launch; its padding is 0 along such rows.
     """
 
     n: Range
@@ -166,7 +167,7 @@ def _largest(problem: Problem, pieces: Mapping[str, int]) -> Problem:
     whole = _lengths(problem)
     rows = _whole_rows(problem)
     for axis, name in enumerate(ROWS):
-        if pieces[name] == whole[name]:
+        if pieces[name] == whole[name] and _padded_alike(problem, axis):
             continue
         outputs = pieces[name]
         if problem.direction == "input_grad":
@@ -196,6 +197,13 @@ def _launch(problem: Problem, n: int, groups: int, k: int, c: int, rows: list[tu
     )
 
 
+def _padded_alike(problem: Problem, axis: int) -> bool:
+    """Whether the padding is the same at both ends, as libraries ask for; an output padding may be larger than that."""
+    i, o = problem.spatial_in[axis], problem.spatial_out[axis]
+    geometry = (values[axis] for values in (problem.kernel, problem.stride, problem.padding, problem.dilation))
+    return output_extent(i, *geometry) == o
+
+
 def _seen_by(problem: Problem, axis: int, outputs: int) -> int:
     """How many positions of x, padding included, so many neighbouring positions of y see."""
     return (outputs - 1) * problem.stride[axis] + problem.dilation[axis] * (problem.kernel[axis] - 1) + 1
@@ -215,7 +223,7 @@ def _slice(problem: Problem, ranges: Mapping[str, Range]) -> Slice:
     rows = _whole_rows(problem)
     x_rows, y_rows, owned = ([(0, row[which]) for row in rows] for which in (0, 1, 0))
     for axis, name in enumerate(ROWS):
-        if ranges[name] == (0, whole[name]):
+        if ranges[name] == (0, whole[name]) and _padded_alike(problem, axis):
             continue
         gradient = problem.direction == "input_grad"
         first, end = y_rows[axis] = _seeing(problem, axis, ranges[name]) if gradient else ranges[name]

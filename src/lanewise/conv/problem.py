@@ -24,8 +24,8 @@ class Problem:
         n: batch.
         c: input channels, of all groups.
         k: output channels, of all groups.
-        spatial_in: extents of x; positions that no y sees, at the far end, are allowed.
-        spatial_out: extents of y. What the padding at the far end is follows from them.
+        spatial_in: extents of x.
+        spatial_out: extents of y; what the padding at the far end is follows from both.
         kernel: extents of w.
         stride: steps of x for one of y.
         padding: zeros before the first position of x.

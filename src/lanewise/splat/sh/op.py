@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lanewise.errors import InputError
 from lanewise.splat._backend import Backend, check_tensor, resolve_backend
-from lanewise.splat._operator import operator
+from lanewise._operator import operator
 from lanewise.splat.sh import reference
 
 

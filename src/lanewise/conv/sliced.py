@@ -1,0 +1,166 @@
+"""Running a convolution slice by slice: what each launch gets, and where its result goes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from lanewise.conv.plan import Range, Slice, check, plan
+from lanewise.conv.problem import Problem
+
+# From a problem, its two operands (x and w, dy and w, or x and dy) and the bias of a forward problem to the result.
+Launch = Callable[[Problem, Tensor, Tensor, Tensor | None], Tensor]
+
+
+def run(
+    problem: Problem,
+    first: Tensor,
+    second: Tensor,
+    bias: Tensor | None,
+    *,
+    channels_last: bool,
+    window_bytes: int,
+    launch: Launch,
+) -> Tensor:
+    """What `problem.direction` asks for, by launches of which none touches a tensor larger than the window.
+
+    Partial results are added in the order of the plan, those of a weight's gradient in fp64 and others in at least
+    fp32, so that the result is the same every time.
+
+    Args:
+        problem: the whole convolution.
+        first: x, or dy for the gradient of x.
+        second: w, or dy for the gradient of w.
+        bias: [k], added to y, or [c], added to the gradient of x (a transposed convolution); or None.
+        channels_last: whether the result's channels are innermost in memory.
+        window_bytes: the largest tensor of a launch.
+        launch: runs one.
+
+    Raises:
+        UnsupportedError: nothing fits the window.
+    """
+    format = memory_format(problem.dims, channels_last)
+    slices = plan(problem, window_bytes)
+    if len(slices) == 1 and slices[0].problem == problem:
+        operands = _packed(first, problem), _packed(second, problem)
+        part = _launched(slices[0], *operands, bias, window_bytes, launch)
+        return part.to(first.dtype).contiguous(memory_format=format)
+    result = torch.empty(problem.result_shape, dtype=first.dtype, device=first.device, memory_format=format)
+    if not slices:
+        return result.copy_(_column(bias, problem)) if bias is not None else result.zero_()
+    for _, group in itertools.groupby(slices, key=lambda piece: piece.result):
+        parts = list(group)
+        own_bias = None if bias is None else bias[slice(*(parts[0].c if _transposed(problem) else parts[0].k))]
+        total = None
+        for piece in parts:
+            operands = _operands(piece, first, second)
+            part = _launched(piece, *operands, own_bias if total is None else None, window_bytes, launch)
+            del operands  # a slice's copies make room for those of the next
+            if len(parts) == 1:
+                total = part
+            elif total is None:
+                total = part.to(_sum_dtype(problem, part.dtype))
+            else:
+                total += part
+        assert total is not None
+        _place(parts[0], total, result, own_bias)
+    return result
+
+
+def _launched(
+    piece: Slice, first: Tensor, second: Tensor, bias: Tensor | None, window_bytes: int, launch: Launch
+) -> Tensor:
+    problem = piece.problem
+    check(problem, window_bytes)
+    if 0 in problem.spatial_out:  # no y sees what the slice owns
+        return first.new_zeros(problem.result_shape)
+    if not _transposed(problem):
+        return launch(problem, first, second, bias)
+    out = launch(problem, first, second, None)
+    return out if bias is None else out.add_(_column(bias, problem))
+
+
+def _transposed(problem: Problem) -> bool:
+    """Whether a bias would be that of x's gradient, as in a transposed convolution."""
+    return problem.direction == "input_grad"
+
+
+def _operands(piece: Slice, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    """The slice's parts of both, packed."""
+    direction = piece.problem.direction
+    a = _of_y(first, piece) if direction == "input_grad" else _of_x(first, piece)
+    b = _of_y(second, piece) if direction == "weight_grad" else second[slice(*piece.k), slice(*piece.w_c)]
+    return _packed(a, piece.problem), _packed(b, piece.problem)
+
+
+def _of_y(y: Tensor, piece: Slice) -> Tensor:
+    rows = piece.y_rows[3 - piece.problem.dims :]
+    return y[(slice(*piece.n), slice(*piece.k), *(slice(*row) for row in rows))]
+
+
+def _of_x(x: Tensor, piece: Slice) -> Tensor:
+    """x's part, with zeros where it sticks out."""
+    rows = piece.x_rows[3 - piece.problem.dims :]
+    inside = [_common(row, (0, size)) for row, size in zip(rows, x.shape[2:], strict=True)]
+    part = x[(slice(*piece.n), slice(*piece.c), *(slice(*row) for row in inside))]
+    margins = [
+        (low - start, end - high) if low < high else (end - start, 0)
+        for (start, end), (low, high) in zip(rows, inside, strict=True)
+    ]
+    if any(margin != (0, 0) for margin in margins):
+        part = pad(part, [zeros for margin in reversed(margins) for zeros in margin])
+    return part
+
+
+def _place(piece: Slice, part: Tensor, result: Tensor, bias: Tensor | None) -> None:
+    """Copy a slice's result to its place."""
+    first = 3 - piece.problem.dims
+    if piece.problem.direction == "forward":
+        _of_y(result, piece).copy_(part)
+        return
+    if piece.problem.direction == "weight_grad":
+        result[slice(*piece.k), slice(*piece.w_c)].copy_(part)
+        return
+    owned, window = piece.owned[first:], piece.x_rows[first:]
+    place = result[(slice(*piece.n), slice(*piece.c), *(slice(*row) for row in owned))]
+    both = [_common(a, b) for a, b in zip(owned, window, strict=True)]
+    if both != list(owned):  # positions that no y sees
+        place.zero_()
+        if bias is not None:
+            place += _column(bias, piece.problem)
+    if all(start < end for start, end in both):
+        place[(..., *_shifted(both, owned))].copy_(part[(..., *_shifted(both, window))])
+
+
+def _common(a: Range, b: Range) -> Range:
+    """What two ranges have in common; (0, 0) when that is nothing."""
+    low, high = max(a[0], b[0]), min(a[1], b[1])
+    return (low, high) if low < high else (0, 0)
+
+
+def _shifted(ranges: list[Range], origin: tuple[Range, ...]) -> list[slice]:
+    """Ranges, counted from where others begin."""
+    return [slice(a - start, b - start) for (a, b), (start, _) in zip(ranges, origin, strict=True)]
+
+
+def _sum_dtype(problem: Problem, dtype: torch.dtype) -> torch.dtype:
+    return torch.float64 if problem.direction == "weight_grad" else torch.promote_types(dtype, torch.float32)
+
+
+def _packed(tensor: Tensor, problem: Problem) -> Tensor:
+    return tensor.contiguous(memory_format=memory_format(problem.dims, problem.channels_last))
+
+
+def memory_format(dims: int, channels_last: bool) -> torch.memory_format:
+    """Torch's name of a layout, for tensors with `dims` spatial dimensions."""
+    if not channels_last:
+        return torch.contiguous_format
+    return torch.channels_last if dims == 2 else torch.channels_last_3d
+
+
+def _column(bias: Tensor, problem: Problem) -> Tensor:
+    return bias.reshape(-1, *[1] * problem.dims)

@@ -1,0 +1,69 @@
+"""Torch's own convolution, one launch at a time: cuDNN, MIOpen or oneDNN, whichever torch takes.
+
+Every launch is one of the planner's slices, so that torch never sees a tensor that is larger than the window.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from lanewise.conv.precision import Precision, in_force
+from lanewise.conv.problem import Problem
+
+
+def forward(x: Tensor, w: Tensor, bias: Tensor | None, problem: Problem, precision: Precision) -> Tensor:
+    """y [n, k, ...] of `x` [n, c, ...], `w` [k, c / groups, ...] and `bias` [k] or None, all of one dtype."""
+    geometry = _geometry(problem)
+    with _as_asked(x, precision):
+        return torch.ops.aten.convolution(x, w, bias, *geometry, False, [0] * problem.dims, problem.groups)
+
+
+def input_grad(dy: Tensor, w: Tensor, problem: Problem, precision: Precision) -> Tensor:
+    """The gradient of x [n, c, ...] from that of y [n, k, ...] and `w` [k, c / groups, ...]."""
+    return _backward(dy, _only_its_shape(dy, problem.x_shape), w, problem, precision, 0)
+
+
+def weight_grad(x: Tensor, dy: Tensor, problem: Problem, precision: Precision) -> Tensor:
+    """The gradient of w [k, c / groups, ...] from `x` [n, c, ...] and the gradient of y [n, k, ...]."""
+    return _backward(dy, x, _only_its_shape(x, problem.w_shape), problem, precision, 1)
+
+
+def bias_grad(dy: Tensor) -> Tensor:
+    """The gradient of the bias [k] from that of y [n, k, ...]: each image's sum by torch, which adds pairwise, and
+    those of the images in fp64."""
+    wide = torch.float64 if dy.dtype == torch.float64 else torch.float32
+    return dy.flatten(2).sum(2, dtype=wide).double().sum(0).to(dy.dtype)
+
+
+def _backward(dy: Tensor, x: Tensor, w: Tensor, problem: Problem, precision: Precision, which: int) -> Tensor:
+    mask = [which == 0, which == 1, False]
+    geometry = (*_geometry(problem), False, [0] * problem.dims, problem.groups)
+    with _as_asked(dy, precision):
+        return torch.ops.aten.convolution_backward(dy, x, w, None, *geometry, mask)[which]
+
+
+def _geometry(problem: Problem) -> tuple[list[int], list[int], list[int]]:
+    """Stride, padding and dilation, of the dimensions that the tensors have."""
+    first = 3 - problem.dims
+    return list(problem.stride[first:]), list(problem.padding[first:]), list(problem.dilation[first:])
+
+
+def _only_its_shape(like: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """For an argument that torch asks for and does not read: a single element that claims to be a tensor."""
+    return like.new_zeros(()).expand(shape)
+
+
+@contextlib.contextmanager
+def _as_asked(tensor: Tensor, precision: Precision) -> Iterator[None]:
+    """Torch's flags as `precision` says, and no autocast: the operands were cast by whoever called."""
+    device = tensor.device.type
+    with contextlib.ExitStack() as stack:
+        if tensor.dtype == torch.float32:
+            stack.enter_context(in_force(precision, device))
+        if torch.is_autocast_enabled(device):
+            stack.enter_context(torch.autocast(device, enabled=False))
+        yield
