@@ -89,8 +89,7 @@ def plan(problem: Problem, window_bytes: int) -> tuple[Slice, ...]:
         InputError: the window is not a positive whole number.
         UnsupportedError: a single row of one image with one channel is larger than the window.
     """
-    if not isinstance(window_bytes, int) or isinstance(window_bytes, bool) or window_bytes < 1:
-        raise InputError("window_bytes", got=repr(window_bytes), expected="a whole number of bytes from 1 on")
+    check_window(window_bytes)
     lengths = _lengths(problem)
     if 0 in lengths.values():
         return ()
@@ -102,6 +101,12 @@ def plan(problem: Problem, window_bytes: int) -> tuple[Slice, ...]:
     for launch in slices:
         check(launch.problem, window_bytes)
     return slices
+
+
+def check_window(window_bytes: object) -> None:
+    """Raise an InputError unless it is a positive whole number."""
+    if not isinstance(window_bytes, int) or isinstance(window_bytes, bool) or window_bytes < 1:
+        raise InputError("window_bytes", got=repr(window_bytes), expected="a whole number of bytes from 1 on")
 
 
 def check(problem: Problem, window_bytes: int) -> None:
