@@ -1,4 +1,6 @@
 from lanewise.conv import vendor
+
+
 def launch(precision, problem, first, second, bias):
     if problem.direction == "forward":
         return vendor.forward(first, second, bias, problem, precision)

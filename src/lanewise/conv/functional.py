@@ -262,7 +262,12 @@ def _called(
         x = x.unsqueeze(0)
     if dims == 1:
         steps, zeros, spread, *rest = how
-        x, w, spatial, how = x.unsqueeze(2), w.unsqueeze(2), [1, *spatial], ([1, *steps], [0, *zeros], [1, *spread], *rest)
+        x, w, spatial, how = (
+            x.unsqueeze(2),
+            w.unsqueeze(2),
+            [1, *spatial],
+            ([1, *steps], [0, *zeros], [1, *spread], *rest),
+        )
     channels_last = op.is_channels_last(x) or op.is_channels_last(w)
     y = operator(x, w, bias, spatial, channels_last, *how)
     if dims == 1:
@@ -299,7 +304,9 @@ def _usable(dims: int, x: Any, w: Any, bias: Any, channels: Sequence[int], group
         return False
     alike = x.is_floating_point() and all(t.dtype == x.dtype and t.device == x.device for t in tensors)
     shaped = x.dim() in (dims + 1, dims + 2) and w.dim() == dims + 2 and (bias is None or bias.shape == channels)
-    return alike and shaped and isinstance(groups, int) and groups > 0 and math.prod(w.shape) > 0 and 0 not in x.shape[1:]
+    return (
+        alike and shaped and isinstance(groups, int) and groups > 0 and math.prod(w.shape) > 0 and 0 not in x.shape[1:]
+    )
 
 
 def _left_to_torch(

@@ -44,9 +44,7 @@ class _Convolution(_Options):
             input = F.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
             padding = 0
         convolve = FORWARD[len(self.kernel_size)]
-        return convolve(
-            input, weight, bias, self.stride, padding, self.dilation, self.groups, **_Options._asked(self)
-        )
+        return convolve(input, weight, bias, self.stride, padding, self.dilation, self.groups, **_Options._asked(self))
 
 
 class _Transposed(_Options):

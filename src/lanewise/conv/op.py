@@ -279,4 +279,4 @@ for name, body, fake, context, rule, eager_rule in zip(
     custom.register_autograd(rule, setup_context=context)
     setattr(_eager, name, operator(custom, body, context, eager_rule, differentiable=True))
 
-forward, input_grad, weight_grad = _eager.forward, _eager.input_grad, _eager.weight_grad
+forward, input_grad, weight_grad, bias_grad = (getattr(_eager, name) for name in NAMES)

@@ -14,6 +14,8 @@ from torch import Tensor
 from lanewise.conv.precision import Precision, in_force
 from lanewise.conv.problem import Problem
 
+SUM_ELEMENTS = 1 << 22  # of a gradient, that are in memory in fp64 at a time; a single image may be more
+
 
 def forward(x: Tensor, w: Tensor, bias: Tensor | None, problem: Problem, precision: Precision) -> Tensor:
     """y [n, k, ...] of `x` [n, c, ...], `w` [k, c / groups, ...] and `bias` [k] or None, all of one dtype."""
@@ -33,10 +35,12 @@ def weight_grad(x: Tensor, dy: Tensor, problem: Problem, precision: Precision) -
 
 
 def bias_grad(dy: Tensor) -> Tensor:
-    """The gradient of the bias [k] from that of y [n, k, ...]: each image's sum by torch, which adds pairwise, and
-    those of the images in fp64."""
-    wide = torch.float64 if dy.dtype == torch.float64 else torch.float32
-    return dy.flatten(2).sum(2, dtype=wide).double().sum(0).to(dy.dtype)
+    """The gradient of the bias [k] from that of y [n, k, ...], summed in fp64, some images at a time."""
+    total = dy.new_zeros(dy.shape[1], dtype=torch.float64)
+    images = max(1, SUM_ELEMENTS // max(1, dy[:1].numel()))
+    for part in dy.flatten(2).split(images):
+        total += part.double().sum((0, 2))
+    return total.to(dy.dtype)
 
 
 def _backward(dy: Tensor, x: Tensor, w: Tensor, problem: Problem, precision: Precision, which: int) -> Tensor:
