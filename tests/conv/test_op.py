@@ -20,7 +20,7 @@ def calls(window=None):
         "forward": (x, w, b, [3, 2], False, *HOW, window),
         "input_grad": (dy, w, b, [5, 4], False, *HOW, window),
         "weight_grad": (x, dy, [2, 2], False, *HOW, window),
-        "bias_grad": (dy,),
+        "bias_grad": (dy, window),
     }
 
 

@@ -24,7 +24,7 @@ def launch(problem, first, second, bias):
     for tensor, name in zip((first, second), shapes, strict=True):
         assert tuple(tensor.shape) == getattr(problem, f"{name}_shape")
         assert tensor.is_contiguous(memory_format=sliced.memory_format(problem.dims, problem.channels_last))
-    return chooser.launch("fp32", problem, first, second, bias)
+    return chooser.convolve("fp32", problem, first, second, bias)
 
 
 def run(problem, first, second, bias=None, *, window, channels_last=False, launch=launch):

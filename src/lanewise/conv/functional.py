@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -15,6 +15,7 @@ from lanewise.conv import op
 from lanewise.conv.plan import check_window
 from lanewise.conv.precision import check_precision
 from lanewise.conv.problem import output_extent
+from lanewise.conv.sliced import is_channels_last
 from lanewise.errors import UnsupportedError
 from lanewise.target.table import WINDOW_BYTES
 
@@ -268,7 +269,7 @@ def _called(
             [1, *spatial],
             ([1, *steps], [0, *zeros], [1, *spread], *rest),
         )
-    channels_last = op.is_channels_last(x) or op.is_channels_last(w)
+    channels_last = is_channels_last(x) or is_channels_last(w)
     y = operator(x, w, bias, spatial, channels_last, *how)
     if dims == 1:
         y = y.squeeze(2)
@@ -281,11 +282,11 @@ def _autocast(x: Tensor, w: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor
         return x, w, bias
     dtype = torch.get_autocast_dtype(x.device.type)
 
-    def cast(tensor: Any) -> Any:
+    def converted(tensor: Any) -> Any:
         wanted = isinstance(tensor, Tensor) and tensor.is_floating_point() and tensor.dtype != torch.float64
         return tensor.to(dtype) if wanted else tensor
 
-    return cast(x), cast(w), cast(bias)
+    return converted(x), converted(w), converted(bias)
 
 
 def _sizes(value: Any, dims: int, *, least: int = 1) -> list[int] | None:
@@ -293,8 +294,8 @@ def _sizes(value: Any, dims: int, *, least: int = 1) -> list[int] | None:
     values = [value] * dims if isinstance(value, int | torch.SymInt) else value
     if not isinstance(values, Sequence) or not all(isinstance(v, int | torch.SymInt) for v in values):
         return None
-    values = list(values) * (dims if len(values) == 1 else 1)
-    return values if len(values) == dims and min(values) >= least else None
+    numbers = cast(list[int], list(values) * (dims if len(values) == 1 else 1))
+    return numbers if len(numbers) == dims and min(numbers) >= least else None
 
 
 def _usable(dims: int, x: Any, w: Any, bias: Any, channels: Sequence[int], groups: Any) -> bool:

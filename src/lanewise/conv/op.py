@@ -19,17 +19,11 @@ import torch
 from torch import Tensor
 
 from lanewise._operator import operator
-from lanewise.conv import chooser, sliced, vendor
+from lanewise.conv import backends, chooser, sliced
 from lanewise.conv.precision import resolve
 from lanewise.conv.problem import Direction, Problem, Triple
+from lanewise.conv.sliced import is_channels_last, memory_format
 from lanewise.target import detect
-
-
-def is_channels_last(tensor: Tensor) -> bool:
-    """Whether the channels, and not the columns, of a tensor [n, c, ...] are neighbours in memory."""
-    if tensor.is_contiguous():
-        return False
-    return tensor.is_contiguous(memory_format=sliced.memory_format(tensor.dim() - 2, True))
 
 
 def _forward(
@@ -85,8 +79,8 @@ def _weight_grad(
     return _run("weight_grad", x, dy, None, sizes, channels_last, *how)
 
 
-def _bias_grad(dy: Tensor) -> Tensor:
-    return vendor.bias_grad(dy)
+def _bias_grad(dy: Tensor, window_bytes: int | None) -> Tensor:
+    return backends.bias_grad(dy, _window(dy.device, window_bytes))
 
 
 def _run(
@@ -115,7 +109,7 @@ def _run(
         bias,
         channels_last=channels_last,
         window_bytes=_window(first.device, window_bytes),
-        launch=functools.partial(chooser.launch, arithmetic),
+        launch=functools.partial(chooser.convolve, arithmetic),
     )
 
 
@@ -167,7 +161,7 @@ def _window(device: torch.device, window_bytes: int | None) -> int:
 
 
 def _empty(like: Tensor, shape: Sequence[int], channels_last: bool) -> Tensor:
-    format = sliced.memory_format(len(shape) - 2, channels_last)
+    format = memory_format(len(shape) - 2, channels_last)
     return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=format)
 
 
@@ -206,7 +200,7 @@ def _fake_weight_grad(
     return _empty(x, (dy.shape[1], x.shape[1] // groups, *kernel), channels_last)
 
 
-def _fake_bias_grad(dy: Tensor) -> Tensor:
+def _fake_bias_grad(dy: Tensor, window_bytes: int | None) -> Tensor:
     return dy.new_empty(dy.shape[1])
 
 
@@ -230,7 +224,7 @@ def _rules(ops: SimpleNamespace) -> tuple[Callable[..., tuple], ...]:
             return (None,) * len(needs)
         dx = ops.input_grad(v, w, None, *_like(x), *how) if needs[0] else None
         dw = ops.weight_grad(x, v, *_like(w), *how) if needs[1] else None
-        db = ops.bias_grad(v) if needs[2] else None
+        db = ops.bias_grad(v, how[-1]) if needs[2] else None
         return (dx, dw, db, *(None,) * (len(needs) - 3))
 
     def input_grad(ctx: Any, v: Tensor | None) -> tuple:
@@ -239,7 +233,7 @@ def _rules(ops: SimpleNamespace) -> tuple[Callable[..., tuple], ...]:
             return (None,) * len(needs)
         ddy = ops.forward(v, w, None, *_like(dy), *how) if needs[0] else None
         dw = ops.weight_grad(v, dy, *_like(w), *how) if needs[1] else None
-        db = ops.bias_grad(v) if needs[2] else None
+        db = ops.bias_grad(v, how[-1]) if needs[2] else None
         return (ddy, dw, db, *(None,) * (len(needs) - 3))
 
     def weight_grad(ctx: Any, v: Tensor | None) -> tuple:
@@ -252,8 +246,8 @@ def _rules(ops: SimpleNamespace) -> tuple[Callable[..., tuple], ...]:
 
     def bias_grad(ctx: Any, v: Tensor | None) -> tuple:
         if v is None:
-            return (None,)
-        return (v.reshape(-1, *[1] * (len(ctx.shape) - 2)).expand(ctx.shape),)
+            return None, None
+        return v.reshape(-1, *[1] * (len(ctx.shape) - 2)).expand(ctx.shape), None
 
     return forward, input_grad, weight_grad, bias_grad
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from torch import nn
+from torch.nn.modules.lazy import LazyModuleMixin
 
 from lanewise.conv import module as ours
 from lanewise.conv.functional import check_options
@@ -77,7 +78,7 @@ def protect(model: nn.Module, *, precision: str | None = None, window_bytes: int
 def _reason(part: nn.Module, base: type[nn.Module]) -> str:
     """Why a convolution cannot be replaced; "" when it can."""
     kind = type(part)
-    if isinstance(part, nn.modules.lazy.LazyModuleMixin):
+    if isinstance(part, LazyModuleMixin):
         return f"{kind.__name__} has no parameters before its first call: call the model once, then protect it"
     for method in METHODS:
         if getattr(kind, method) is not getattr(base, method) or method in vars(part):

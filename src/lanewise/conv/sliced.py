@@ -162,5 +162,12 @@ def memory_format(dims: int, channels_last: bool) -> torch.memory_format:
     return torch.channels_last if dims == 2 else torch.channels_last_3d
 
 
+def is_channels_last(tensor: Tensor) -> bool:
+    """Whether the channels, and not the columns, of a tensor [n, c, ...] are neighbours in memory."""
+    if tensor.is_contiguous():
+        return False
+    return tensor.is_contiguous(memory_format=memory_format(tensor.dim() - 2, True))
+
+
 def _column(bias: Tensor, problem: Problem) -> Tensor:
     return bias.reshape(-1, *[1] * problem.dims)
