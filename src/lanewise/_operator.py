@@ -51,7 +51,9 @@ def operator(
             return rule(ctx, *grads)
 
     def call(*args: Any) -> Any:
-        return custom(*args) if torch.compiler.is_compiling() else Eager.apply(*args)
+        if torch.compiler.is_compiling():
+            return custom(*args)
+        return Eager.apply(*args) if torch.is_grad_enabled() else forward(*args)
 
     return call
 

@@ -23,16 +23,11 @@ DIRECTIONS = ("forward", "input_grad", "weight_grad")
 def kernels(alter=lambda out: out, refuse=None):
     """A stand-in for the Triton launchers: torch's convolution, with what `alter` makes of it."""
 
-    def grad(of):
-        return lambda first, second, problem, precision: alter(of(first, second, problem, precision))
+    def altered(right):  # torch's, as it is now
+        return lambda *arguments: alter(right(*arguments))
 
-    return SimpleNamespace(
-        supports=lambda problem: refuse,
-        forward=lambda x, w, bias, problem, precision: alter(vendor.forward(x, w, bias, problem, precision)),
-        input_grad=grad(vendor.input_grad),
-        weight_grad=grad(vendor.weight_grad),
-        bias_grad=vendor.bias_grad,
-    )
+    directions = {name: altered(getattr(vendor, name)) for name in DIRECTIONS}
+    return SimpleNamespace(**directions, supports=lambda problem: refuse, bias_grad=vendor.bias_grad)
 
 
 @pytest.fixture
@@ -74,16 +69,14 @@ def broken(monkeypatch):
         for name in DIRECTIONS:
             monkeypatch.setattr(vendor, name, getattr(wrong, name))
 
-    right = {name: getattr(vendor, name) for name in DIRECTIONS}
-    put.right = SimpleNamespace(**right, bias_grad=vendor.bias_grad, supports=lambda problem: None)
-    return put
+    return SimpleNamespace(put=put, right=kernels())
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_a_vendor_that_is_wrong_is_reported_and_never_used(direction, fault, ours, broken):
     ours(broken.right)
-    broken(fault.apply)
+    broken.put(fault.apply)
     problem = incident(40, 5, 48, 9, direction)
     for candidates, taken in ((("vendor", "ours"), "ours"), (("vendor",), "reference")):
         with pytest.warns(RuntimeWarning, match=rf"vendor's convolution is wrong.*torch [\d.]+.*: {taken}\. Please"):

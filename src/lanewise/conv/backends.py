@@ -84,7 +84,7 @@ def versions(device: torch.device) -> dict[str, str]:
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
         found["device"] = f"{properties.name}, {properties.multi_processor_count} multiprocessors"
-        found["driver"] = str(torch._C._cuda_getDriverVersion())
+        found["driver"] = str(getattr(torch._C, "_cuda_getDriverVersion", lambda: "unknown")())
         library = "MIOpen" if torch.version.hip else "cuDNN"
         found[library] = f"{torch.backends.cudnn.version()} ({torch.version.hip or torch.version.cuda})"
     return found

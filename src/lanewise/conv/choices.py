@@ -7,6 +7,7 @@ import dataclasses
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,8 @@ class Choice:
     """
 
     backend: Backend
-    ms: dict[str, float] = field(default_factory=dict)
-    faults: dict[str, str] = field(default_factory=dict)
+    ms: Mapping[Backend, float] = field(default_factory=dict)
+    faults: Mapping[Backend, str] = field(default_factory=dict)
 
 
 class Choices:

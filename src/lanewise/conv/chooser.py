@@ -13,8 +13,9 @@ import statistics
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import astuple, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -74,7 +75,8 @@ def _measured(problem: Problem, device: torch.device, precision: Precision) -> B
         if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
             return "ours" if able else "vendor"  # nothing can be timed inside a graph
         with _lock:
-            choice = known.get(key) or measure(problem, device, precision, ("vendor", "ours") if able else ("vendor",))
+            candidates: tuple[Backend, ...] = ("vendor", "ours") if able else ("vendor",)
+            choice = known.get(key) or measure(problem, device, precision, candidates)
             known.put(key, choice)
     _chosen[question] = choice.backend
     return choice.backend
@@ -119,7 +121,7 @@ def measure(problem: Problem, device: torch.device, precision: Precision, candid
 
 
 def _judged(problem: Problem, device: torch.device, precision: Precision, candidates: tuple[Backend, ...]) -> Choice:
-    faults: dict[str, str] = {}
+    faults: dict[Backend, str] = {}
     for name in candidates:
         try:
             result = probe(name, problem, device, precision)
@@ -130,11 +132,13 @@ def _judged(problem: Problem, device: torch.device, precision: Precision, candid
             continue
         if not result.ok:
             faults[name] = f"adjoint residual {result.residual:.3g}, rounding explains {result.tolerance:.3g}"
-    sound = [name for name in candidates if name not in faults]
+    sound: list[Backend] = [name for name in candidates if name not in faults]
     if len(sound) < 2:
-        return Choice(sound[0] if sound else "reference", faults=faults)
+        return Choice(sound[0] if sound else "reference", {}, faults)
     first, second = _operands(problem, device)
-    runs = {name: functools.partial(backends.call, name, problem, first, second, None, precision) for name in sound}
+    runs: dict[Backend, Callable[[], Tensor]] = {
+        name: functools.partial(backends.call, name, problem, first, second, None, precision) for name in sound
+    }
     ms = _interleaved(runs, device)
     return Choice(min(sound, key=ms.__getitem__), ms, faults)
 
@@ -157,12 +161,12 @@ def probe(backend: Backend, problem: Problem, device: torch.device, precision: P
 
     class Probed(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: object, leaf: Tensor) -> Tensor:
+        def forward(ctx: Any, leaf: Tensor) -> Tensor:
             return _transpose(problem, leaf, other).to(leaf.dtype)
 
         @staticmethod
-        def backward(ctx: object, v: Tensor) -> Tensor:
-            v = _packed(v, problem)
+        def backward(ctx: Any, *grads: Tensor) -> Tensor:
+            v = _packed(grads[0], problem)
             operands = (other, v) if problem.direction == "weight_grad" else (v, other)
             return backends.call(backend, problem, *operands, None, precision).to(v.dtype)
 
@@ -208,13 +212,13 @@ def _seeded(device: torch.device) -> torch.Generator:
     return torch.Generator(device=device).manual_seed(0)
 
 
-def _interleaved(runs: dict[Backend, Callable[[], Tensor]], device: torch.device) -> dict[str, float]:
+def _interleaved(runs: Mapping[Backend, Callable[[], Tensor]], device: torch.device) -> dict[Backend, float]:
     """Median milliseconds of each, taken in turns: a clock that drifts then drifts for all."""
     repeats = {}
     for name, run in runs.items():
         _milliseconds(run, device, 1)  # compilers and the libraries' own searches
         repeats[name] = min(20, 1 + int(LEAST_MS / max(_milliseconds(run, device, 1), 1e-3)))
-    times: dict[str, list[float]] = {name: [] for name in runs}
+    times: dict[Backend, list[float]] = {name: [] for name in runs}
     for _ in range(ROUNDS):
         for name, run in runs.items():
             times[name].append(_milliseconds(run, device, repeats[name]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -191,23 +192,39 @@ def _convolution(
     leave = (TORCH[dims], x, w, bias, window_bytes, (stride, padding, dilation, groups))
     if not _usable(dims, x, w, bias, w.shape[:1], groups):
         return _left_to_torch(*leave)
+    geometry = _known(_geometry, dims, x.shape, w.shape, stride, padding, dilation, groups)
+    if geometry is None:
+        return _left_to_torch(*leave)
+    steps, zeros, spread, further, spatial_out = geometry
+    if further:  # "same" with an odd number of zeros
+        x = F.pad(x, further)
+    return _called(op.forward, dims, x, w, bias, spatial_out, (steps, zeros, spread, groups, precision, window_bytes))
+
+
+Geometry = tuple[list[int], list[int], list[int], list[int], list[int]]
+
+
+def _geometry(
+    dims: int, x: Sequence[int], w: Sequence[int], stride: Size, padding: Size | str, dilation: Size, groups: int
+) -> Geometry | None:
+    """Stride, padding and dilation an axis, what `pad` has to do before, and y's extents; None where torch refuses."""
     steps, spread = _sizes(stride, dims), _sizes(dilation, dims)
+    if steps is None or spread is None or x[-dims - 1] != w[1] * groups or w[0] % groups:
+        return None
+    extents, further = list(x[-dims:]), []
     if padding == "valid":
         padding = 0
-    if padding == "same" and steps is not None and spread is not None and max(steps) == 1:
-        both = [d * (extent - 1) for d, extent in zip(spread, w.shape[2:], strict=True)]
+    if padding == "same" and max(steps) == 1:
+        both = [d * (extent - 1) for d, extent in zip(spread, w[2:], strict=True)]
         if any(total % 2 for total in both):  # one zero more at the far end
-            x = F.pad(x, [zeros for total in reversed(both) for zeros in (0, total % 2)])
+            further = [zeros for total in reversed(both) for zeros in (0, total % 2)]
+            extents = [extent + total % 2 for extent, total in zip(extents, both, strict=True)]
         padding = [total // 2 for total in both]
     zeros = None if isinstance(padding, str) else _sizes(padding, dims, least=0)
-    if steps is None or zeros is None or spread is None or x.shape[1 - (x.dim() == dims + 1)] != w.shape[1] * groups:
-        return _left_to_torch(*leave)
-    geometry = zip(x.shape[-dims:], w.shape[2:], steps, zeros, spread, strict=True)
-    spatial_out = [output_extent(*axis) for axis in geometry]
-    if min(spatial_out) < 1 or w.shape[0] % groups:
-        return _left_to_torch(*leave)
-    how = (steps, zeros, spread, groups, precision, window_bytes)
-    return _called(op.forward, dims, x, w, bias, spatial_out, how)
+    if zeros is None:
+        return None
+    spatial_out = [output_extent(*axis) for axis in zip(extents, w[2:], steps, zeros, spread, strict=True)]
+    return (steps, zeros, spread, further, spatial_out) if min(spatial_out) >= 1 else None
 
 
 def _transposed(
@@ -228,17 +245,48 @@ def _transposed(
     leave = (TORCH_TRANSPOSED[dims], x, w, bias, window_bytes, (stride, padding, output_padding, groups, dilation))
     if not _usable(dims, x, w, bias, (w.shape[1] * groups,) if w.dim() > 1 else (), groups):
         return _left_to_torch(*leave)
+    shapes = (dims, x.shape, w.shape)
+    geometry = _known(_transposed_geometry, *shapes, stride, padding, output_padding, dilation, groups)
+    if geometry is None:
+        return _left_to_torch(*leave)
+    *geometry, extents = geometry
+    return _called(op.input_grad, dims, x, w, bias, extents, (*geometry, groups, precision, window_bytes))
+
+
+def _transposed_geometry(
+    dims: int,
+    x: Sequence[int],
+    w: Sequence[int],
+    stride: Size,
+    padding: Size,
+    output_padding: Size,
+    dilation: Size,
+    groups: int,
+) -> tuple[list[int], list[int], list[int], list[int]] | None:
+    """Stride, padding and dilation an axis, and the result's extents; None where torch refuses."""
     steps, spread = _sizes(stride, dims), _sizes(dilation, dims)
     zeros, extra = _sizes(padding, dims, least=0), _sizes(output_padding, dims, least=0)
-    if steps is None or spread is None or zeros is None or extra is None:
-        return _left_to_torch(*leave)
-    axes = zip(x.shape[-dims:], w.shape[2:], steps, zeros, spread, extra, strict=True)
+    if steps is None or spread is None or zeros is None or extra is None or x[-dims - 1] != w[0] or w[0] % groups:
+        return None
+    axes = zip(x[-dims:], w[2:], steps, zeros, spread, extra, strict=True)
     extents = [(i - 1) * s - 2 * p + d * (t - 1) + e + 1 for i, t, s, p, d, e in axes]
-    fits = all(e < max(s, d) for e, s, d in zip(extra, steps, spread, strict=True))
-    if min(extents) < 1 or not fits or w.shape[0] % groups or x.shape[1 - (x.dim() == dims + 1)] != w.shape[0]:
-        return _left_to_torch(*leave)
-    how = (steps, zeros, spread, groups, precision, window_bytes)
-    return _called(op.input_grad, dims, x, w, bias, extents, how)
+    possible = all(e < max(s, d) for e, s, d in zip(extra, steps, spread, strict=True))
+    return (steps, zeros, spread, extents) if possible and min(extents) >= 1 else None
+
+
+def _known(rule: Callable[..., Any], *sizes: Any) -> Any:
+    """`rule` of these sizes, looked up where they are plain numbers: a call of a convolution may take microseconds."""
+    if torch.compiler.is_compiling():
+        return rule(*sizes)
+    try:
+        return _remembered(rule, *sizes)
+    except TypeError:  # a list, or what is no size at all
+        return rule(*sizes)
+
+
+@functools.lru_cache(maxsize=4096)
+def _remembered(rule: Callable[..., Any], *sizes: Any) -> Any:
+    return rule(*sizes)
 
 
 def check_options(precision: str | None, window_bytes: int | None) -> None:

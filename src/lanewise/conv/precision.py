@@ -31,17 +31,20 @@ def resolve(precision: str | None, device_type: str) -> Precision:
     return "tf32" if device_type == "cuda" and _get(torch.backends.cudnn) in ("tf32", True) else "fp32"
 
 
-@contextlib.contextmanager
-def in_force(precision: Precision, device_type: str) -> Iterator[None]:
+def in_force(precision: Precision, device_type: str) -> contextlib.AbstractContextManager[None]:
     """Torch's flags for its own convolutions, as `precision` says, for the length of a block."""
     backend = torch.backends.cudnn if device_type == "cuda" else torch.backends.mkldnn
     before = _get(backend)
     wanted = precision == "tf32"
     # What a CPU does for "tf32" is its user's choice, and anything is allowed.
     if before is None or (before in ("tf32", True)) == wanted or (wanted and device_type != "cuda"):
-        yield
-        return
-    _set(backend, wanted if isinstance(before, bool) else "tf32" if wanted else "ieee")
+        return contextlib.nullcontext()
+    return _changed(backend, before, wanted if isinstance(before, bool) else "tf32" if wanted else "ieee")
+
+
+@contextlib.contextmanager
+def _changed(backend: Any, before: str | bool, value: str | bool) -> Iterator[None]:
+    _set(backend, value)
     try:
         yield
     finally:

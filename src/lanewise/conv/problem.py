@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 import torch
@@ -80,8 +82,8 @@ class Problem:
             return self.n * math.prod(self.spatial_out)
         return taps * (self.c if self.direction == "forward" else self.k) // self.groups
 
-    @property
-    def tensor_bytes(self) -> dict[str, int]:
+    @functools.cached_property
+    def tensor_bytes(self) -> Mapping[str, int]:
         """Bytes of every tensor that a launch touches, by name. The gradient of the weight is summed in fp32, whatever
         the tensors are."""
         size = self.dtype.itemsize
@@ -95,6 +97,13 @@ class Problem:
     def fits(self, window_bytes: int) -> bool:
         """Whether no tensor of this problem is larger than the window."""
         return max(self.tensor_bytes.values()) <= window_bytes
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @functools.cached_property
+    def _hash(self) -> int:  # every call of a convolution looks its plan and its backend up
+        return hash(tuple(getattr(self, field.name) for field in fields(self)))
 
     def along(self, direction: Direction) -> Problem:
         """The same convolution, with another of its tensors asked for."""

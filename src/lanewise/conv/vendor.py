@@ -5,8 +5,7 @@ Every launch is one of the planner's slices, so that torch never sees a tensor t
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
@@ -20,8 +19,8 @@ SUM_ELEMENTS = 1 << 22  # of a gradient, that are in memory in fp64 at a time; a
 def forward(x: Tensor, w: Tensor, bias: Tensor | None, problem: Problem, precision: Precision) -> Tensor:
     """y [n, k, ...] of `x` [n, c, ...], `w` [k, c / groups, ...] and `bias` [k] or None, all of one dtype."""
     geometry = _geometry(problem)
-    with _as_asked(x, precision):
-        return torch.ops.aten.convolution(x, w, bias, *geometry, False, [0] * problem.dims, problem.groups)
+    with _flags(x, precision), _no_autocast(x):
+        return torch.convolution(x, w, bias, *geometry, False, [0] * problem.dims, problem.groups)
 
 
 def input_grad(dy: Tensor, w: Tensor, problem: Problem, precision: Precision) -> Tensor:
@@ -46,8 +45,8 @@ def bias_grad(dy: Tensor) -> Tensor:
 def _backward(dy: Tensor, x: Tensor, w: Tensor, problem: Problem, precision: Precision, which: int) -> Tensor:
     mask = [which == 0, which == 1, False]
     geometry = (*_geometry(problem), False, [0] * problem.dims, problem.groups)
-    with _as_asked(dy, precision):
-        return torch.ops.aten.convolution_backward(dy, x, w, None, *geometry, mask)[which]
+    with _flags(dy, precision), _no_autocast(dy):
+        return torch.ops.aten.convolution_backward.default(dy, x, w, None, *geometry, mask)[which]
 
 
 def _geometry(problem: Problem) -> tuple[list[int], list[int], list[int]]:
@@ -61,13 +60,12 @@ def _only_its_shape(like: Tensor, shape: tuple[int, ...]) -> Tensor:
     return like.new_zeros(()).expand(shape)
 
 
-@contextlib.contextmanager
-def _as_asked(tensor: Tensor, precision: Precision) -> Iterator[None]:
-    """Torch's flags as `precision` says, and no autocast: the operands were cast by whoever called."""
+def _flags(tensor: Tensor, precision: Precision) -> AbstractContextManager[None]:
+    """Torch's flags as `precision` says, where it says anything."""
+    return in_force(precision, tensor.device.type) if tensor.dtype == torch.float32 else nullcontext()
+
+
+def _no_autocast(tensor: Tensor) -> AbstractContextManager[object]:
+    """The operands were cast by whoever called."""
     device = tensor.device.type
-    with contextlib.ExitStack() as stack:
-        if tensor.dtype == torch.float32:
-            stack.enter_context(in_force(precision, device))
-        if torch.is_autocast_enabled(device):
-            stack.enter_context(torch.autocast(device, enabled=False))
-        yield
+    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
