@@ -5,6 +5,7 @@ Every launch is one of the planner's slices, so that torch never sees a tensor t
 
 from __future__ import annotations
 
+import math
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -14,23 +15,41 @@ from lanewise.conv.precision import Precision, in_force
 from lanewise.conv.problem import Problem
 
 SUM_ELEMENTS = 1 << 22  # of a gradient, that are in memory in fp64 at a time; a single image may be more
+# What one element of a weight's gradient sums in one call on a CPU. oneDNN adds in fp32 one after the other: 6.6e-6 off
+# after 262,144 products, 5e-7 after these.
+CPU_PRODUCTS = 1024
+HALF = (torch.float16, torch.bfloat16)
 
 
 def forward(x: Tensor, w: Tensor, bias: Tensor | None, problem: Problem, precision: Precision) -> Tensor:
     """y [n, k, ...] of `x` [n, c, ...], `w` [k, c / groups, ...] and `bias` [k] or None, all of one dtype."""
-    geometry = _geometry(problem)
+    operands = _wide(x), _wide(w), None if bias is None else _wide(bias)
     with _flags(x, precision), _no_autocast(x):
-        return torch.convolution(x, w, bias, *geometry, False, [0] * problem.dims, problem.groups)
+        y = torch.convolution(*operands, *_geometry(problem), False, [0] * problem.dims, problem.groups)
+    return y.to(x.dtype)
 
 
 def input_grad(dy: Tensor, w: Tensor, problem: Problem, precision: Precision) -> Tensor:
     """The gradient of x [n, c, ...] from that of y [n, k, ...] and `w` [k, c / groups, ...]."""
-    return _backward(dy, _only_its_shape(dy, problem.x_shape), w, problem, precision, 0)
+    dy_, w_ = _wide(dy), _wide(w)
+    return _backward(dy_, _only_its_shape(dy_, problem.x_shape), w_, problem, precision, 0).to(dy.dtype)
 
 
 def weight_grad(x: Tensor, dy: Tensor, problem: Problem, precision: Precision) -> Tensor:
-    """The gradient of w [k, c / groups, ...] from `x` [n, c, ...] and the gradient of y [n, k, ...]."""
-    return _backward(dy, x, _only_its_shape(x, problem.w_shape), problem, precision, 1)
+    """The gradient of w [k, c / groups, ...] from `x` [n, c, ...] and the gradient of y [n, k, ...]; of half precision
+    in fp32 on a CPU."""
+    images = problem.n
+    if x.device.type == "cpu":
+        images = max(1, CPU_PRODUCTS // math.prod(problem.spatial_out))
+    total = None
+    for some_x, some_dy in zip(x.split(images), dy.split(images), strict=True):
+        x_, dy_ = _wide(some_x), _wide(some_dy)
+        part = _backward(dy_, x_, _only_its_shape(x_, problem.w_shape), problem, precision, 1)
+        if images >= problem.n:
+            return part
+        total = part.double() if total is None else total.add_(part)
+    assert total is not None
+    return total.to(_wide_dtype(x))
 
 
 def bias_grad(dy: Tensor) -> Tensor:
@@ -47,6 +66,16 @@ def _backward(dy: Tensor, x: Tensor, w: Tensor, problem: Problem, precision: Pre
     geometry = (*_geometry(problem), False, [0] * problem.dims, problem.groups)
     with _flags(dy, precision), _no_autocast(dy):
         return torch.ops.aten.convolution_backward.default(dy, x, w, None, *geometry, mask)[which]
+
+
+def _wide_dtype(tensor: Tensor) -> torch.dtype:
+    return torch.float32 if tensor.device.type == "cpu" and tensor.dtype in HALF else tensor.dtype
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    """In fp32 where torch would round its partial sums to half precision: on a CPU that leaves a third of a bf16
+    weight's gradient wrong after 262,144 products."""
+    return tensor.to(_wide_dtype(tensor))
 
 
 def _geometry(problem: Problem) -> tuple[list[int], list[int], list[int]]:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import runpy
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 from conv_problems import incident
+from conv_tensors import operands, truth
 
+from lanewise.audit.gate import gate, require
+from lanewise.conv import chooser, sliced
 from lanewise.conv.plan import plan
 
 search = SimpleNamespace(**runpy.run_path(str(Path(__file__).parent / "faulty.py")))
@@ -78,3 +84,38 @@ def test_the_librarys_own_test_of_large_tensors_is_the_one_shape_of_exactly_one_
     assert search.faulty_slices(n, image) == 1
     assert n * image == WINDOW + 1
     assert len(plan(incident(n, 2, 2, 512), WINDOW)) == 2
+
+
+# The same geometry with images of 8 x 8 and a window of 42 of them: every batch does what it did.
+SMALL = 96 * 8 * 8 * 4
+SMALL_WINDOW = 42 * SMALL + SMALL // 2
+
+
+def replayed(n: int, planner, monkeypatch) -> tuple[torch.Tensor, torch.Tensor]:
+    """The weight's gradient on the incident's hardware with slices by `planner`, and the truth."""
+    problem = incident(n, extent=8)
+    x, w, dy = operands(problem, seed=n)
+    run = functools.partial(chooser.convolve, "fp32")
+    monkeypatch.setattr(sliced, "plan", planner)
+    monkeypatch.setattr(sliced, "check", lambda problem, window: None)  # the incident's library had none
+    launch = search.launch_past_the_window(SMALL_WINDOW, run)
+    got = sliced.run(problem, x, dy, None, channels_last=False, window_bytes=SMALL_WINDOW, launch=launch)
+    return got, truth(problem, x, w, dy)
+
+
+def by_the_faulty_search(problem, window):
+    pieces = search.faulty_slices(problem.n, SMALL, window)
+    (whole,) = plan(problem, 2**40)
+    size = problem.n // pieces
+    starts = range(0, problem.n, size)
+    return tuple(replace(whole, n=(a, a + size), problem=replace(problem, n=size)) for a in starts)
+
+
+@pytest.mark.parametrize("n", [42, 43, 61, 64, 83, 84, 85, 86, 87, 128, 129, 172, 192])
+def test_replay(n, monkeypatch):
+    """Exactly zero, and no error, wherever the search loses the batch; the planner's slices are right everywhere."""
+    got, want = replayed(n, by_the_faulty_search, monkeypatch)
+    assert (not got.any()) == (n in LOST)
+    assert gate("dw", got, want).ok == (n not in LOST)
+    got, want = replayed(n, plan, monkeypatch)
+    require(gate("dw", got, want, floor=1e-6))
