@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conv_problems import incident, problems
+from conv_shapes import incident, problems
 from conv_tensors import of_direction, operands, truth
 from hypothesis import given, settings
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from conv_problems import incident, problems
+from conv_shapes import incident, problems
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

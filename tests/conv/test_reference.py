@@ -1,5 +1,5 @@
 import torch
-from conv_problems import incident, problems
+from conv_shapes import incident, problems
 from conv_tensors import operands
 from hypothesis import given, settings
 from torch.nn import functional as F

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from conv_problems import incident, problems
+from conv_shapes import incident, problems
 from conv_tensors import of_direction, operands, truth
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from conv_problems import incident
+from conv_shapes import incident
 from conv_tensors import of_direction, operands, truth
 
 from lanewise.audit.gate import gate, require

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conv_problems import incident
+from conv_shapes import incident
 from conv_tensors import operands, truth
 
 from lanewise.audit.gate import gate, require
