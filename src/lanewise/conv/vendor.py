@@ -13,6 +13,7 @@ from torch import Tensor
 
 from lanewise.conv.precision import Precision, in_force
 from lanewise.conv.problem import Problem
+from lanewise.conv.sliced import memory_format
 
 SUM_ELEMENTS = 1 << 22  # of a gradient, that are in memory in fp64 at a time; a single image may be more
 # What one element of a weight's gradient sums in one call on a CPU. oneDNN adds in fp32 one after the other: 6.6e-6 off
@@ -32,7 +33,7 @@ def forward(x: Tensor, w: Tensor, bias: Tensor | None, problem: Problem, precisi
 def input_grad(dy: Tensor, w: Tensor, problem: Problem, precision: Precision) -> Tensor:
     """The gradient of x [n, c, ...] from that of y [n, k, ...] and `w` [k, c / groups, ...]."""
     dy_, w_ = _wide(dy), _wide(w)
-    return _backward(dy_, _only_its_shape(dy_, problem.x_shape), w_, problem, precision, 0).to(dy.dtype)
+    return _backward(dy_, _only_its_shape(dy_, problem.x_shape, problem), w_, problem, precision, 0).to(dy.dtype)
 
 
 def weight_grad(x: Tensor, dy: Tensor, problem: Problem, precision: Precision) -> Tensor:
@@ -44,7 +45,7 @@ def weight_grad(x: Tensor, dy: Tensor, problem: Problem, precision: Precision) -
     total = None
     for some_x, some_dy in zip(x.split(images), dy.split(images), strict=True):
         x_, dy_ = _wide(some_x), _wide(some_dy)
-        part = _backward(dy_, x_, _only_its_shape(x_, problem.w_shape), problem, precision, 1)
+        part = _backward(dy_, x_, _only_its_shape(x_, problem.w_shape, problem), problem, precision, 1)
         if images >= problem.n:
             return part
         total = part.double() if total is None else total.add_(part)
@@ -84,9 +85,13 @@ def _geometry(problem: Problem) -> tuple[list[int], list[int], list[int]]:
     return list(problem.stride[first:]), list(problem.padding[first:]), list(problem.dilation[first:])
 
 
-def _only_its_shape(like: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """For an argument that torch asks for and does not read: a single element that claims to be a tensor."""
-    return like.new_zeros(()).expand(shape)
+def _only_its_shape(like: Tensor, shape: tuple[int, ...], problem: Problem) -> Tensor:
+    """For an argument that torch asks for and does not read: a single element that claims to be a tensor. Where torch
+    takes the layout from it too, memory that nobody writes."""
+    if not problem.channels_last:
+        return like.new_zeros(()).expand(shape)
+    format = memory_format(problem.dims, True)
+    return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=format)
 
 
 def _flags(tensor: Tensor, precision: Precision) -> AbstractContextManager[None]:
