@@ -17,6 +17,8 @@ GPU_SCRIPTS = {
     "splat_scaling": [],
     "splat_kernels": [],
     "long_lists": [],
+    "conv_sweep": [],
+    "conv_vs_vendor": [],
     "train_vs_gsplat": ["--data", "data"],
     "train_large": ["--data", "data"],
 }
