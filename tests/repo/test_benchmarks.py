@@ -17,6 +17,7 @@ GPU_SCRIPTS = {
     "splat_scaling": [],
     "splat_kernels": [],
     "long_lists": [],
+    "conv_resnet50": [],
     "conv_sweep": [],
     "conv_vs_vendor": [],
     "train_vs_gsplat": ["--data", "data"],
