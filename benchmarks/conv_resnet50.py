@@ -2,9 +2,9 @@
 
 usage: python benchmarks/conv_resnet50.py [--steps N] [--batch N] [--size N] [--device cuda]
 
-Random images and labels, float32, SGD, TF32 off (`cudnn.allow_tf32` False) or on. Two runs of torch from the same start
-say how far apart the same training ends up by itself; the protected run starts there too. Writes
-results/conv_resnet50.json.
+Random images and labels, float32, SGD, TF32 off (`cudnn.allow_tf32` False) or on. Two runs of torch from the same start,
+the second with its channels last in memory, say how far apart the same training ends up by rounding alone; the protected
+run starts there too. Writes results/conv_resnet50.json.
 """
 
 from __future__ import annotations
@@ -83,6 +83,7 @@ def compare(tf32: bool, options: argparse.Namespace) -> dict[str, Any]:
     images = torch.randn(options.batch, 3, options.size, options.size, device=options.device)
     labels = torch.randint(1000, (options.batch,), device=options.device)
     models = {"torch": copy.deepcopy(start), "again": copy.deepcopy(start), "ours": copy.deepcopy(start)}
+    models["again"].to(memory_format=torch.channels_last)
     protect(models["ours"])
     exact, first, gradients = first_step(copy.deepcopy(start).double(), images.double(), labels), {}, {}
     for name, model in models.items():
