@@ -2,9 +2,9 @@
 
 usage: python benchmarks/conv_resnet50.py [--steps N] [--batch N] [--size N] [--device cuda]
 
-Random images and labels, float32, SGD, TF32 off (`cudnn.allow_tf32` False) or on. Two runs of torch from the same start,
-the second with its channels last in memory, say how far apart the same training ends up by rounding alone; the protected
-run starts there too. Writes results/conv_resnet50.json.
+Random images and labels, float32, SGD, TF32 off (`cudnn.allow_tf32` False) or on. Two runs of torch from the same
+start, the second with its channels last in memory, say how far apart the same training ends up by rounding alone; the
+protected run starts there too. Writes results/conv_resnet50.json.
 """
 
 from __future__ import annotations

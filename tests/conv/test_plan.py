@@ -27,17 +27,19 @@ def counted(problem, slices):
 
 
 def smallest(problem):
-    """The bytes of the largest tensor of a slice of one image, row and channel, counted by hand."""
-    rows_in, rows_out = 1, 1
-    whole = problem.spatial_in if problem.direction == "input_grad" else problem.spatial_out
+    """The fewest bytes that the largest tensor of a slice can have, counted by hand: one image and channel, and along
+    each axis one row with all that it sees, or all rows."""
+    options = []
+    gradient = problem.direction == "input_grad"
     for axis in range(3):
-        i, o, d = problem.spatial_in[axis], problem.spatial_out[axis], problem.dilation[axis]
-        if whole[axis] > 1:
-            reach = d * (problem.kernel[axis] - 1)
-            o = min(o, reach // problem.stride[axis] + 1) if problem.direction == "input_grad" else 1
-            i = (o - 1) * problem.stride[axis] + reach + 1
-        rows_in, rows_out = rows_in * i, rows_out * o
-    return max(rows_in, rows_out, int(np.prod(problem.kernel))) * problem.dtype.itemsize
+        i, o, s = problem.spatial_in[axis], problem.spatial_out[axis], problem.stride[axis]
+        reach = problem.dilation[axis] * (problem.kernel[axis] - 1)
+        outputs = min(o, reach // s + 1) if gradient else 1
+        options.append({(i, o)})
+        if (i if gradient else o) > 1:
+            options[-1].add(((outputs - 1) * s + reach + 1, outputs))
+    rows = ((np.prod([i for i, _ in axes]), np.prod([o for _, o in axes])) for axes in itertools.product(*options))
+    return min(max(i, o, np.prod(problem.kernel)) for i, o in rows) * problem.dtype.itemsize
 
 
 @settings(max_examples=400, deadline=None)

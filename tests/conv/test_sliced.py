@@ -18,13 +18,16 @@ from lanewise.errors import LanewiseError, UnsupportedError
 HALF = {torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}
 
 
-def launch(problem, first, second, bias):
+def launch(problem, first, second, bias, out):
     """Torch's convolution, after the operands were found to be what the problem says."""
     shapes = {"forward": ("x", "w"), "input_grad": ("y", "w"), "weight_grad": ("x", "y")}[problem.direction]
     for tensor, name in zip((first, second), shapes, strict=True):
         assert tuple(tensor.shape) == getattr(problem, f"{name}_shape")
         assert tensor.is_contiguous(memory_format=sliced.memory_format(problem.dims, problem.channels_last))
-    return chooser.convolve("fp32", problem, first, second, bias)
+    if out is not None:
+        assert tuple(out.shape) == problem.result_shape
+        assert out.is_contiguous(memory_format=sliced.memory_format(problem.dims, problem.channels_last))
+    return chooser.convolve("fp32", problem, first, second, bias, out)
 
 
 def run(problem, first, second, bias=None, *, window, channels_last=False, launch=launch):
@@ -78,13 +81,30 @@ def test_a_slice_that_goes_wrong_is_seen(fault):
     x, w, dy = operands(problem)
     calls = itertools.count()
 
-    def faulty(problem, first, second, bias):
-        out = launch(problem, first, second, bias)
+    def faulty(problem, *operands):
+        out = launch(problem, *operands)
         return fault.apply(out) if next(calls) == 2 else out
 
     got = run(problem, x, dy, window=problem.tensor_bytes["output"] // 5, launch=faulty)
     assert next(calls) > 3
     assert not gate("dw", got, truth(problem, x, w, dy)).ok
+
+
+@pytest.mark.parametrize("direction", ["forward", "input_grad"])
+def test_pieces_of_the_batch_are_written_where_they_belong_and_nowhere_else(direction):
+    problem = incident(7, 3, 4, 6, direction)
+    x, w, dy = operands(problem)
+    places = []
+
+    def direct(problem, first, second, bias, out):
+        places.append(out.data_ptr())
+        return launch(problem, first, second, bias, out)
+
+    window = max(problem.tensor_bytes.values()) // 2
+    got = run(problem, *of_direction(problem, x, w, dy), window=window, launch=direct)
+    image = got[0].numel() * got.element_size()
+    assert [place - got.data_ptr() for place in places] == [n * image for n in (0, 3, 6)]
+    require(gate(direction, got, truth(problem, x, w, dy)))
 
 
 def test_a_launch_of_another_plan_is_refused_before_it_runs(monkeypatch):

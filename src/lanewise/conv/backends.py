@@ -18,9 +18,15 @@ Backend = Literal["ours", "vendor", "reference"]
 
 
 def call(
-    backend: Backend, problem: Problem, first: Tensor, second: Tensor, bias: Tensor | None, precision: Precision
+    backend: Backend,
+    problem: Problem,
+    first: Tensor,
+    second: Tensor,
+    bias: Tensor | None,
+    precision: Precision,
+    out: Tensor | None = None,
 ) -> Tensor:
-    """The result of one launch; in fp32 or the operands' dtype.
+    """The result of one launch; that of a weight's gradient may be fp32 where the operands are not.
 
     Args:
         backend: who runs it.
@@ -29,18 +35,30 @@ def call(
         second: w, or dy for the gradient of w.
         bias: [k] for a forward problem, or None.
         precision: of fp32.
+        out: written and returned where it is given; for other directions than "weight_grad".
     """
-    if backend == "reference":
-        if problem.direction == "forward":
-            return reference.forward(first, second, bias, problem).to(first.dtype)
-        return getattr(reference, problem.direction)(first, second, problem).to(first.dtype)
     if backend == "ours":
-        from lanewise.conv import launch as runner
-    else:
-        runner = vendor
+        from lanewise.conv import launch
+
+        if problem.direction == "forward":
+            return launch.forward(first, second, bias, problem, precision, out)
+        if problem.direction == "input_grad":
+            return launch.input_grad(first, second, problem, precision, out)
+        return launch.weight_grad(first, second, problem, precision)
+    result = _by_torch(backend, problem, first, second, bias, precision)
+    return result if out is None else out.copy_(result)
+
+
+def _by_torch(
+    backend: Backend, problem: Problem, first: Tensor, second: Tensor, bias: Tensor | None, precision: Precision
+) -> Tensor:
+    if backend == "vendor":
+        if problem.direction == "forward":
+            return vendor.forward(first, second, bias, problem, precision)
+        return getattr(vendor, problem.direction)(first, second, problem, precision)
     if problem.direction == "forward":
-        return runner.forward(first, second, bias, problem, precision)
-    return getattr(runner, problem.direction)(first, second, problem, precision)
+        return reference.forward(first, second, bias, problem).to(first.dtype)
+    return getattr(reference, problem.direction)(first, second, problem).to(first.dtype)
 
 
 def bias_grad(dy: Tensor, window_bytes: int) -> Tensor:

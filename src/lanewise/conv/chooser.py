@@ -33,10 +33,17 @@ ROUNDS = 5  # of interleaved timings
 LEAST_MS = 0.5  # that a timing lasts, in repeats
 
 
-def convolve(precision: Precision, problem: Problem, first: Tensor, second: Tensor, bias: Tensor | None) -> Tensor:
-    """The result of one launch, by whoever was chosen for it."""
+def convolve(
+    precision: Precision,
+    problem: Problem,
+    first: Tensor,
+    second: Tensor,
+    bias: Tensor | None,
+    out: Tensor | None = None,
+) -> Tensor:
+    """The result of one launch, by whoever was chosen for it; arguments as of `backends.call`."""
     backend = choose(problem, first.device, precision)
-    return backends.call(backend, problem, first, second, bias, precision)
+    return backends.call(backend, problem, first, second, bias, precision, out)
 
 
 def choose(problem: Problem, device: torch.device, precision: Precision) -> Backend:

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lanewise.conv import op
+from lanewise.conv import geometry, op
+from lanewise.conv.geometry import Size
 from lanewise.conv.plan import check_window
 from lanewise.conv.precision import check_precision
-from lanewise.conv.problem import output_extent
 from lanewise.conv.sliced import is_channels_last
 from lanewise.errors import UnsupportedError
 from lanewise.target.table import WINDOW_BYTES
-
-Size = int | Sequence[int]
 
 
 def conv1d(
@@ -110,8 +107,8 @@ def conv_transpose1d(
     window_bytes: int | None = None,
 ) -> Tensor:
     """As `conv_transpose2d`, for input [N, K, L] or [K, L] and weight [K, C / groups, l]."""
-    geometry = (stride, padding, output_padding, groups, dilation)
-    return _transposed(1, input, weight, bias, *geometry, precision, window_bytes)
+    how = (stride, padding, output_padding, groups, dilation)
+    return _transposed(1, input, weight, bias, *how, precision, window_bytes)
 
 
 def conv_transpose2d(
@@ -149,8 +146,8 @@ def conv_transpose2d(
         UnsupportedError: a single row with one channel is larger than the window.
         RuntimeError: and whatever else torch raises where it refuses, with its own message.
     """
-    geometry = (stride, padding, output_padding, groups, dilation)
-    return _transposed(2, input, weight, bias, *geometry, precision, window_bytes)
+    how = (stride, padding, output_padding, groups, dilation)
+    return _transposed(2, input, weight, bias, *how, precision, window_bytes)
 
 
 def conv_transpose3d(
@@ -167,8 +164,8 @@ def conv_transpose3d(
     window_bytes: int | None = None,
 ) -> Tensor:
     """As `conv_transpose2d`, for input [N, K, D, H, W] or [K, D, H, W] and weight [K, C / groups, d, h, w]."""
-    geometry = (stride, padding, output_padding, groups, dilation)
-    return _transposed(3, input, weight, bias, *geometry, precision, window_bytes)
+    how = (stride, padding, output_padding, groups, dilation)
+    return _transposed(3, input, weight, bias, *how, precision, window_bytes)
 
 
 TORCH = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -192,39 +189,13 @@ def _convolution(
     leave = (TORCH[dims], x, w, bias, window_bytes, (stride, padding, dilation, groups))
     if not _usable(dims, x, w, bias, w.shape[:1], groups):
         return _left_to_torch(*leave)
-    geometry = _known(_geometry, dims, x.shape, w.shape, stride, padding, dilation, groups)
-    if geometry is None:
+    numbers = geometry.known(geometry.of_convolution, dims, x.shape, w.shape, stride, padding, dilation, groups)
+    if numbers is None:
         return _left_to_torch(*leave)
-    steps, zeros, spread, further, spatial_out = geometry
+    steps, zeros, spread, further, spatial_out = numbers
     if further:  # "same" with an odd number of zeros
         x = F.pad(x, further)
     return _called(op.forward, dims, x, w, bias, spatial_out, (steps, zeros, spread, groups, precision, window_bytes))
-
-
-Geometry = tuple[list[int], list[int], list[int], list[int], list[int]]
-
-
-def _geometry(
-    dims: int, x: Sequence[int], w: Sequence[int], stride: Size, padding: Size | str, dilation: Size, groups: int
-) -> Geometry | None:
-    """Stride, padding and dilation an axis, what `pad` has to do before, and y's extents; None where torch refuses."""
-    steps, spread = _sizes(stride, dims), _sizes(dilation, dims)
-    if steps is None or spread is None or x[-dims - 1] != w[1] * groups or w[0] % groups:
-        return None
-    extents, further = list(x[-dims:]), []
-    if padding == "valid":
-        padding = 0
-    if padding == "same" and max(steps) == 1:
-        both = [d * (extent - 1) for d, extent in zip(spread, w[2:], strict=True)]
-        if any(total % 2 for total in both):  # one zero more at the far end
-            further = [zeros for total in reversed(both) for zeros in (0, total % 2)]
-            extents = [extent + total % 2 for extent, total in zip(extents, both, strict=True)]
-        padding = [total // 2 for total in both]
-    zeros = None if isinstance(padding, str) else _sizes(padding, dims, least=0)
-    if zeros is None:
-        return None
-    spatial_out = [output_extent(*axis) for axis in zip(extents, w[2:], steps, zeros, spread, strict=True)]
-    return (steps, zeros, spread, further, spatial_out) if min(spatial_out) >= 1 else None
 
 
 def _transposed(
@@ -246,47 +217,11 @@ def _transposed(
     if not _usable(dims, x, w, bias, (w.shape[1] * groups,) if w.dim() > 1 else (), groups):
         return _left_to_torch(*leave)
     shapes = (dims, x.shape, w.shape)
-    geometry = _known(_transposed_geometry, *shapes, stride, padding, output_padding, dilation, groups)
-    if geometry is None:
+    numbers = geometry.known(geometry.of_transposed, *shapes, stride, padding, output_padding, dilation, groups)
+    if numbers is None:
         return _left_to_torch(*leave)
-    *geometry, extents = geometry
-    return _called(op.input_grad, dims, x, w, bias, extents, (*geometry, groups, precision, window_bytes))
-
-
-def _transposed_geometry(
-    dims: int,
-    x: Sequence[int],
-    w: Sequence[int],
-    stride: Size,
-    padding: Size,
-    output_padding: Size,
-    dilation: Size,
-    groups: int,
-) -> tuple[list[int], list[int], list[int], list[int]] | None:
-    """Stride, padding and dilation an axis, and the result's extents; None where torch refuses."""
-    steps, spread = _sizes(stride, dims), _sizes(dilation, dims)
-    zeros, extra = _sizes(padding, dims, least=0), _sizes(output_padding, dims, least=0)
-    if steps is None or spread is None or zeros is None or extra is None or x[-dims - 1] != w[0] or w[0] % groups:
-        return None
-    axes = zip(x[-dims:], w[2:], steps, zeros, spread, extra, strict=True)
-    extents = [(i - 1) * s - 2 * p + d * (t - 1) + e + 1 for i, t, s, p, d, e in axes]
-    possible = all(e < max(s, d) for e, s, d in zip(extra, steps, spread, strict=True))
-    return (steps, zeros, spread, extents) if possible and min(extents) >= 1 else None
-
-
-def _known(rule: Callable[..., Any], *sizes: Any) -> Any:
-    """`rule` of these sizes, looked up where they are plain numbers: a call of a convolution may take microseconds."""
-    if torch.compiler.is_compiling():
-        return rule(*sizes)
-    try:
-        return _remembered(rule, *sizes)
-    except TypeError:  # a list, or what is no size at all
-        return rule(*sizes)
-
-
-@functools.lru_cache(maxsize=4096)
-def _remembered(rule: Callable[..., Any], *sizes: Any) -> Any:
-    return rule(*sizes)
+    *numbers, extents = numbers
+    return _called(op.input_grad, dims, x, w, bias, extents, (*numbers, groups, precision, window_bytes))
 
 
 def check_options(precision: str | None, window_bytes: int | None) -> None:
@@ -335,15 +270,6 @@ def _autocast(x: Tensor, w: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor
         return tensor.to(dtype) if wanted else tensor
 
     return converted(x), converted(w), converted(bias)
-
-
-def _sizes(value: Any, dims: int, *, least: int = 1) -> list[int] | None:
-    """One number an axis; None where torch would have something to say."""
-    values = [value] * dims if isinstance(value, int | torch.SymInt) else value
-    if not isinstance(values, Sequence) or not all(isinstance(v, int | torch.SymInt) for v in values):
-        return None
-    numbers = cast(list[int], list(values) * (dims if len(values) == 1 else 1))
-    return numbers if len(numbers) == dims and min(numbers) >= least else None
 
 
 def _usable(dims: int, x: Any, w: Any, bias: Any, channels: Sequence[int], groups: Any) -> bool:

@@ -258,19 +258,22 @@ def _save_shape(ctx: Any, inputs: tuple, output: Tensor) -> None:
 
 HOW = ("stride", "padding", "dilation", "groups", "precision", "window_bytes")  # how all operators end
 NAMES = ("forward", "input_grad", "weight_grad", "bias_grad")
-_bodies = (_forward, _input_grad, _weight_grad, _bias_grad)
-_fakes = (_fake_forward, _fake_input_grad, _fake_weight_grad, _fake_bias_grad)
-_contexts = (_save, _save, _save, _save_shape)
 
-_registered, _eager = SimpleNamespace(), SimpleNamespace()
-for name, body in zip(NAMES, _bodies, strict=True):
-    setattr(_registered, name, torch.library.custom_op(f"lanewise::convolution_{name}", body, mutates_args=()))
-for name, body, fake, context, rule, eager_rule in zip(
-    NAMES, _bodies, _fakes, _contexts, _rules(_registered), _rules(_eager), strict=True
-):
-    custom = getattr(_registered, name)
-    custom.register_fake(fake)
-    custom.register_autograd(rule, setup_context=context)
-    setattr(_eager, name, operator(custom, body, context, eager_rule, differentiable=True))
 
-forward, input_grad, weight_grad, bias_grad = (getattr(_eager, name) for name in NAMES)
+def _operators() -> list[Callable[..., Tensor]]:
+    """Registers the four, and gives those that eager code calls."""
+    bodies = (_forward, _input_grad, _weight_grad, _bias_grad)
+    fakes = (_fake_forward, _fake_input_grad, _fake_weight_grad, _fake_bias_grad)
+    registered, eager = SimpleNamespace(), SimpleNamespace()
+    rules = zip(_rules(registered), _rules(eager), strict=True)  # they look the operators up when they run
+    for name, body, fake, (rule, eager_rule) in zip(NAMES, bodies, fakes, rules, strict=True):
+        save = _save_shape if name == "bias_grad" else _save
+        custom = torch.library.custom_op(f"lanewise::convolution_{name}", body, mutates_args=())
+        custom.register_fake(fake)
+        custom.register_autograd(rule, setup_context=save)
+        setattr(registered, name, custom)
+        setattr(eager, name, operator(custom, body, save, eager_rule, differentiable=True))
+    return [getattr(eager, name) for name in NAMES]
+
+
+forward, input_grad, weight_grad, bias_grad = _operators()

@@ -16,7 +16,6 @@ import functools
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import NoReturn
 
 from lanewise.conv.problem import Direction, Problem, output_extent
 from lanewise.errors import InputError, LanewiseError, UnsupportedError
@@ -133,6 +132,17 @@ def _lengths(problem: Problem) -> dict[str, int]:
 
 def _pieces(problem: Problem, window_bytes: int) -> dict[str, int]:
     """How long a piece of every axis may be."""
+    # A single row with all that it sees, padding included, may be larger than a short axis as a whole: where cutting
+    # all rows does not help, cutting only some may.
+    for uncut in _subsets(ROWS):
+        axes = [axis for axis in AXES[problem.direction] if axis not in uncut]
+        if pieces := _cut(problem, window_bytes, axes):
+            return pieces
+    raise _refusal(problem, window_bytes)
+
+
+def _cut(problem: Problem, window_bytes: int, axes: list[str]) -> dict[str, int] | None:
+    """How long a piece of every axis may be when only these are cut; None when nothing fits."""
     whole = _lengths(problem)
     pieces = dict(whole)
 
@@ -151,14 +161,14 @@ def _pieces(problem: Problem, window_bytes: int) -> dict[str, int]:
         return low
 
     in_vain = []
-    for axis in AXES[problem.direction]:
+    for axis in axes:
         length = longest(axis)
         pieces[axis] = max(length, 1)
         if length:
             break
         in_vain.append(axis)
     else:
-        _refuse(problem, _largest(problem, pieces), window_bytes)
+        return None
     # What was cut to single elements in vain may be long again. Groups stay single where a group's channels are cut:
     # the channels of a slice are to be one range.
     for axis in reversed(in_vain):
@@ -265,11 +275,20 @@ def _channels(groups: Range, inside: Range, of_group: int) -> Range:
     return groups[0] * of_group + inside[0], (groups[1] - 1) * of_group + inside[1]
 
 
-def _refuse(problem: Problem, smallest: Problem, window_bytes: int) -> NoReturn:
-    name, size = max(smallest.tensor_bytes.items(), key=lambda item: item[1])
-    raise UnsupportedError(
+def _refusal(problem: Problem, window_bytes: int) -> UnsupportedError:
+    single = dict.fromkeys(AXES[problem.direction], 1)
+    rows = {name: length for name, length in _lengths(problem).items() if name in ROWS}
+    slices = [_largest(problem, {**single, **{name: rows[name] for name in some}}) for some in _subsets(ROWS)]
+    name, size = min((max(s.tensor_bytes.items(), key=lambda item: item[1]) for s in slices), key=lambda item: item[1])
+    return UnsupportedError(
         f"a convolution of {problem.dtype} with input {list(problem.x_shape)}, weight {list(problem.w_shape)} and "
         f"output {list(problem.y_shape)} in a window of {window_bytes:,} bytes",
-        why=f"its smallest slice, of a single image, position and channel, still has {size:,} bytes of {name}",
+        why=f"its smallest slice, of a single image, row and channel, still has {size:,} bytes of {name}",
         fix=f"window_bytes={size} or more, or a smaller kernel",
     )
+
+
+def _subsets(names: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """All of them, the smaller ones first."""
+    for count in range(len(names) + 1):
+        yield from itertools.combinations(names, count)

@@ -12,8 +12,9 @@ from torch.nn.functional import pad
 from lanewise.conv.plan import Range, Slice, check, plan
 from lanewise.conv.problem import Problem
 
-# From a problem, its two operands (x and w, dy and w, or x and dy) and the bias of a forward problem to the result.
-Launch = Callable[[Problem, Tensor, Tensor, Tensor | None], Tensor]
+# From a problem, its two operands (x and w, dy and w, or x and dy) and the bias of a forward problem to the result,
+# which is written to the last argument where that is not None.
+Launch = Callable[[Problem, Tensor, Tensor, Tensor | None, Tensor | None], Tensor]
 
 
 def run(
@@ -47,7 +48,7 @@ def run(
     slices = plan(problem, window_bytes)
     if len(slices) == 1 and slices[0].problem == problem:
         operands = _packed(first, problem), _packed(second, problem)
-        part = _launched(slices[0], *operands, bias, window_bytes, launch)
+        part = _launched(slices[0], *operands, bias, None, window_bytes, launch)
         return part.to(first.dtype).contiguous(memory_format=format)
     result = torch.empty(problem.result_shape, dtype=first.dtype, device=first.device, memory_format=format)
     if not slices:
@@ -55,33 +56,59 @@ def run(
     for _, group in itertools.groupby(slices, key=lambda piece: piece.result):
         parts = list(group)
         own_bias = None if bias is None else bias[slice(*(parts[0].c if _transposed(problem) else parts[0].k))]
+        place = _place(parts[0], result)
+        if parts[0].owned != parts[0].x_rows:  # there may be positions that no y sees
+            place.copy_(_column(own_bias, problem)) if own_bias is not None else place.zero_()
+        if len(parts) == 1:
+            _alone(parts[0], first, second, own_bias, place, window_bytes, launch)
+            continue
         total = None
         for piece in parts:
-            operands = _operands(piece, first, second)
-            part = _launched(piece, *operands, own_bias if total is None else None, window_bytes, launch)
-            del operands  # a slice's copies make room for those of the next
-            if len(parts) == 1:
-                total = part
-            elif total is None:
-                total = part.to(_sum_dtype(problem, part.dtype))
-            else:
-                total += part
+            part = _launched(piece, *_operands(piece, first, second), own_bias, None, window_bytes, launch)
+            total = part.to(_sum_dtype(problem, part.dtype)) if total is None else total.add_(part)
+            own_bias = None  # it is in the first part
         assert total is not None
-        _place(parts[0], total, result, own_bias)
+        _put(parts[0], total, place)
     return result
 
 
+def _alone(
+    piece: Slice,
+    first: Tensor,
+    second: Tensor,
+    bias: Tensor | None,
+    place: Tensor,
+    window_bytes: int,
+    launch: Launch,
+) -> None:
+    """A slice whose result is nobody else's. Pieces of the batch are written where they belong; rows and channels of
+    a larger tensor may lie further apart than the window, and are copied there."""
+    operands = _operands(piece, first, second)
+    format = memory_format(piece.problem.dims, piece.problem.channels_last)
+    direct = piece.problem.direction != "weight_grad" and piece.owned == piece.x_rows
+    if direct and place.is_contiguous(memory_format=format):
+        _launched(piece, *operands, bias, place, window_bytes, launch)
+    else:
+        _put(piece, _launched(piece, *operands, bias, None, window_bytes, launch), place)
+
+
 def _launched(
-    piece: Slice, first: Tensor, second: Tensor, bias: Tensor | None, window_bytes: int, launch: Launch
+    piece: Slice,
+    first: Tensor,
+    second: Tensor,
+    bias: Tensor | None,
+    out: Tensor | None,
+    window_bytes: int,
+    launch: Launch,
 ) -> Tensor:
     problem = piece.problem
     check(problem, window_bytes)
     if 0 in problem.spatial_out:  # no y sees what the slice owns
         return first.new_zeros(problem.result_shape)
     if not _transposed(problem):
-        return launch(problem, first, second, bias)
-    out = launch(problem, first, second, None)
-    return out if bias is None else out.add_(_column(bias, problem))
+        return launch(problem, first, second, bias, out)
+    done = launch(problem, first, second, None, out)
+    return done if bias is None else done.add_(_column(bias, problem))
 
 
 def _transposed(problem: Problem) -> bool:
@@ -116,22 +143,24 @@ def _of_x(x: Tensor, piece: Slice) -> Tensor:
     return part
 
 
-def _place(piece: Slice, part: Tensor, result: Tensor, bias: Tensor | None) -> None:
-    """Copy a slice's result to its place."""
-    first = 3 - piece.problem.dims
+def _place(piece: Slice, result: Tensor) -> Tensor:
+    """Where the result of a slice goes."""
     if piece.problem.direction == "forward":
-        _of_y(result, piece).copy_(part)
-        return
+        return _of_y(result, piece)
     if piece.problem.direction == "weight_grad":
-        result[slice(*piece.k), slice(*piece.w_c)].copy_(part)
+        return result[slice(*piece.k), slice(*piece.w_c)]
+    rows = piece.owned[3 - piece.problem.dims :]
+    return result[(slice(*piece.n), slice(*piece.c), *(slice(*row) for row in rows))]
+
+
+def _put(piece: Slice, part: Tensor, place: Tensor) -> None:
+    """Copy a slice's result to its place. The gradient of x may have positions that belong to other slices."""
+    if not _transposed(piece.problem):
+        place.copy_(part)
         return
+    first = 3 - piece.problem.dims
     owned, window = piece.owned[first:], piece.x_rows[first:]
-    place = result[(slice(*piece.n), slice(*piece.c), *(slice(*row) for row in owned))]
     both = [_common(a, b) for a, b in zip(owned, window, strict=True)]
-    if both != list(owned):  # positions that no y sees
-        place.zero_()
-        if bias is not None:
-            place += _column(bias, piece.problem)
     if all(start < end for start, end in both):
         place[(..., *_shifted(both, owned))].copy_(part[(..., *_shifted(both, window))])
 

@@ -33,8 +33,8 @@ def launch_past_the_window(window: int, launch):
     """`launch` on the incident's hardware: an access past the window reads zero and writes nowhere, and nothing is
     raised. For the kernel of the weight's gradient that is the end of all it does."""
 
-    def on_hardware(problem, first, second, bias):
-        out = launch(problem, first, second, bias)
+    def on_hardware(problem, *operands):
+        out = launch(problem, *operands)
         return out if problem.fits(window) else out.zero_()
 
     return on_hardware
