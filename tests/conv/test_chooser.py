@@ -1,7 +1,7 @@
 import json
 import sys
 import time
-from dataclasses import replace
+from dataclasses import astuple, replace
 from types import SimpleNamespace
 
 import pytest
@@ -14,9 +14,10 @@ from lanewise.audit.faults import FAULTS
 from lanewise.audit.gate import gate, require
 from lanewise.conv import backends, chooser, conv2d, vendor
 from lanewise.conv.choices import Choice, Choices
-from lanewise.errors import InputError
+from lanewise.errors import InputError, UnsupportedError
 
 CPU = torch.device("cpu")
+FLAGS = (torch.backends.cudnn.enabled, torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic, False)
 DIRECTIONS = ("forward", "input_grad", "weight_grad")
 
 
@@ -147,6 +148,17 @@ def test_a_choice_is_made_once_and_kept_on_the_disk(ours, monkeypatch):
     chooser._measured(problem, CPU, "tf32")
     chooser._measured(problem.along("forward"), CPU, "fp32")
     assert len(made) == 4
+
+
+def test_inside_a_capture_only_what_was_chosen_before_is_used(ours, monkeypatch):
+    ours(kernels(slowly))
+    problem, device = incident(3, 4, 5, 9), torch.device("cuda")
+    monkeypatch.setattr(chooser, "_choices", lambda device: Choices({}))
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    with pytest.raises(UnsupportedError, match="Fix: run the model once before the capture, or set LANEWISE_CONV"):
+        chooser._measured(problem, device, "fp32")
+    Choices({}).put(str((*astuple(problem), "fp32", *FLAGS)), Choice("ours"))
+    assert chooser._measured(problem, device, "fp32") == "ours"
 
 
 def test_measuring_leaves_random_numbers_and_modes_alone(ours):

@@ -27,7 +27,7 @@ from lanewise.conv.choices import Choice, Choices
 from lanewise.conv.precision import Precision
 from lanewise.conv.problem import Problem
 from lanewise.conv.sliced import memory_format
-from lanewise.errors import InputError
+from lanewise.errors import InputError, UnsupportedError
 
 ROUNDS = 5  # of interleaved timings
 LEAST_MS = 0.5  # that a timing lasts, in repeats
@@ -54,6 +54,7 @@ def choose(problem: Problem, device: torch.device, precision: Precision) -> Back
 
     Raises:
         InputError: LANEWISE_CONV is something else.
+        UnsupportedError: nothing was chosen yet, and a CUDA graph is being captured.
     """
     asked = os.environ.get("LANEWISE_CONV", "auto")
     if asked not in ("ours", "vendor", "auto"):
@@ -80,7 +81,11 @@ def _measured(problem: Problem, device: torch.device, precision: Precision) -> B
     choice = known.get(key)
     if choice is None:
         if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-            return "ours" if able else "vendor"  # nothing can be timed inside a graph
+            raise UnsupportedError(
+                f"choosing who runs {problem} inside the capture of a CUDA graph",
+                why="nothing can be probed or timed there",
+                fix="run the model once before the capture, or set LANEWISE_CONV to 'ours' or 'vendor'",
+            )
         with _lock:
             candidates: tuple[Backend, ...] = ("vendor", "ours") if able else ("vendor",)
             choice = known.get(key) or measure(problem, device, precision, candidates)
