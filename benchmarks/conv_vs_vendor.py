@@ -1,0 +1,192 @@
+"""Lanewise's convolutions beside torch's (cuDNN, MIOpen) on a GPU: five sets of layers, three directions.
+
+usage: python benchmarks/conv_vs_vendor.py [--sets NAMES] [--classes fp32,tf32,bf16] [--layouts nchw,nhwc] [--repeats N]
+
+Each figure is the time of a call from Python, launches included. Every result was within the class's error of the fp64
+reference before it was timed. The rows are merged into results/conv_vs_vendor.json, so that sets may run one by one;
+the summary is of all rows there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import math
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from _conv_layers import SETS, Layer
+from _harness import interleaved, merge
+from _tables import table
+from torch import Tensor
+
+from lanewise.audit.gate import gate, require
+from lanewise.conv import op, reference
+from lanewise.conv.sliced import memory_format
+
+CLASSES = {
+    # dtype, precision, largest relative error, allow_tf32
+    "fp32": (torch.float32, "fp32", 1e-5, False),
+    "tf32": (torch.float32, "tf32", 2e-3, True),
+    "bf16": (torch.bfloat16, "fp32", 2.0**-7, False),
+}
+LAYOUTS = ("nchw", "nhwc")
+DIRECTIONS = ("forward", "input_grad", "weight_grad")
+KEY = ("set", "layer", "direction", "class", "layout")
+LEAST_MS = 1.0  # that one timing lasts, in calls
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sets", default=",".join(SETS))
+    parser.add_argument("--classes", default=",".join(CLASSES))
+    parser.add_argument("--layouts", default=",".join(LAYOUTS))
+    parser.add_argument("--repeats", type=int, default=7)
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        print("no GPU here: nothing ran")
+        return 5
+    torch.backends.cudnn.benchmark = True
+    path = None
+    for name in options.sets.split(","):
+        rows = []
+        for kind in options.classes.split(","):
+            for layout in options.layouts.split(","):
+                for layer in SETS[name]:
+                    rows += [row | {"set": name} for row in measure(layer, kind, layout, options.repeats)]
+        path = merge("conv_vs_vendor", rows, KEY)
+    assert path is not None
+    print(table(summary(json.loads(path.read_text())["rows"])))
+    return 0
+
+
+def measure(layer: Layer, kind: str, layout: str, repeats: int) -> Iterator[dict[str, Any]]:
+    """Three rows: one a direction."""
+    dtype, precision, limit, tf32 = CLASSES[kind]
+    torch.backends.cudnn.allow_tf32 = tf32
+    torch.manual_seed(0)
+    x, w, dy = (
+        torch.randn(shape, device="cuda").to(dtype, memory_format=memory_format(len(shape) - 2, layout == "nhwc"))
+        for shape in (layer.x_shape, layer.w_shape, layer.y_shape)
+    )
+    for direction in DIRECTIONS:
+        variants = {
+            "torch": functools.partial(by_torch, layer, direction, x, w, dy),
+            "ours": functools.partial(by_us, "ours", layer, direction, x, w, dy, precision),
+            "auto": functools.partial(by_us, "auto", layer, direction, x, w, dy, precision),
+        }
+        want = truth(layer, direction, x, w, dy)
+        require(*(gate(f"{layer.name} {direction} {name}", run(), want, floor=limit) for name, run in variants.items()))
+        del want
+        times = timed(variants, repeats)
+        yield {
+            "layer": layer.name,
+            "direction": direction,
+            "class": kind,
+            "layout": layout,
+            **{name: statistics.median(taken) for name, taken in times.items()},
+            **{f"{name}_spread": (max(taken) - min(taken)) / statistics.median(taken) for name, taken in times.items()},
+            "allow_tf32": tf32,
+        }
+
+
+def timed(variants: dict[str, Callable[[], Tensor]], repeats: int) -> dict[str, list[float]]:
+    """Milliseconds a call, in turns; short calls are repeated until a timing lasts."""
+
+    def repeated(run: Callable[[], Tensor], count: int) -> Callable[[], None]:
+        def go() -> None:
+            for _ in range(count):
+                run()
+
+        return go
+
+    counts = {}
+    for name, run in variants.items():
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        run()
+        torch.cuda.synchronize()
+        counts[name] = max(1, min(50, math.ceil(LEAST_MS / (time.perf_counter() - start) / 1e3)))
+    times = interleaved({name: repeated(run, counts[name]) for name, run in variants.items()}, repeats)
+    return {name: [ms / counts[name] for ms in taken] for name, taken in times.items()}
+
+
+def by_torch(layer: Layer, direction: str, x: Tensor, w: Tensor, dy: Tensor) -> Tensor:
+    dims = len(layer.kernel)
+    geometry = ([layer.stride] * dims, [layer.padding] * dims, [1] * dims, layer.transposed, [0] * dims, layer.groups)
+    if direction == "forward":
+        return torch.convolution(x, w, None, *geometry)
+    mask = [direction == "input_grad", direction == "weight_grad", False]
+    return torch.ops.aten.convolution_backward.default(dy, x, w, None, *geometry, mask)[mask.index(True)]
+
+
+def by_us(asked: str, layer: Layer, direction: str, x: Tensor, w: Tensor, dy: Tensor, precision: str) -> Tensor:
+    os.environ["LANEWISE_CONV"] = asked
+    dims = len(layer.kernel)
+    how = ([layer.stride] * dims, [layer.padding] * dims, [1] * dims, layer.groups, precision, None)
+    last = not x.is_contiguous()
+    outputs, inputs, kernel = list(dy.shape[2:]), list(x.shape[2:]), list(w.shape[2:])
+    # A transposed convolution is the gradient of its mirror image's input, and the other way round.
+    forward, backward = (op.input_grad, op.forward) if layer.transposed else (op.forward, op.input_grad)
+    with torch.no_grad():
+        if direction == "forward":
+            return forward(x, w, None, outputs, last, *how)
+        if direction == "input_grad":
+            return backward(dy, w, None, inputs, last, *how)
+        pair = (dy, x) if layer.transposed else (x, dy)
+        return op.weight_grad(*pair, kernel, not w.is_contiguous(), *how)
+
+
+def truth(layer: Layer, direction: str, x: Tensor, w: Tensor, dy: Tensor) -> Tensor:
+    """By the fp64 reference, of the mirror image where the layer is transposed."""
+    dims = len(layer.kernel)
+    image, outcome = (dy, x) if layer.transposed else (x, dy)
+    problem = op._problem(
+        "forward",
+        layer.n,
+        image.shape[1],
+        outcome.shape[1],
+        tuple(image.shape[2:]),
+        tuple(outcome.shape[2:]),
+        layer.kernel,
+        (layer.stride,) * dims,
+        (layer.padding,) * dims,
+        (1,) * dims,
+        layer.groups,
+        torch.float64,
+        False,
+    )
+    if direction == "weight_grad":
+        return reference.weight_grad(image, outcome, problem)
+    if (direction == "forward") == layer.transposed:
+        return reference.input_grad(x if layer.transposed else dy, w, problem)
+    return reference.forward(dy if layer.transposed else x, w, None, problem)
+
+
+def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row a set and class, and one a class: sums, and the geometric mean of torch's time over ours."""
+    out = []
+    for kind in CLASSES:
+        of_class = [row for row in rows if row["class"] == kind]
+        for name in [*SETS, "all"]:
+            chosen = [row for row in of_class if name in (row["set"], "all")]
+            if not chosen:
+                continue
+            sums = {variant: sum(row[variant] for row in chosen) for variant in ("torch", "ours", "auto")}
+            means = {
+                f"{variant}_speedup": math.exp(
+                    statistics.fmean(math.log(row["torch"] / row[variant]) for row in chosen)
+                )
+                for variant in ("ours", "auto")
+            }
+            out.append({"class": kind, "set": name, "rows": len(chosen), **sums, **means})
+    return out
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
