@@ -159,7 +159,8 @@ def bias_grad(dy: Tensor) -> Tensor:
     dy = line(dy)  # a copy where pixels are not flat
     N, K, P = dy.shape[0], dy.shape[1], dy.shape[4]
     last = last and dy.stride(1) == 1
-    BP, BC = (64, side(K, 64)) if last else (1024, 1)
+    BP = 64 if last else min(blocks.power_of_two(P), 1024)
+    BC = side(K, 64) if last else min(blocks.power_of_two(K), 1024 // BP)
     steps = min(ceil_div(P, BP), 16)
     chunks = ceil_div(P, BP * steps)
     parts = db.new_empty(N * chunks, K)
