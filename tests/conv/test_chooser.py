@@ -219,6 +219,23 @@ def test_a_model_runs_on_our_kernels(ours, monkeypatch, window):
     assert len(used) >= 2
 
 
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_a_bias_gradient_of_our_kernel_is_of_parts_within_the_window(ours, channels_last):
+    seen = []
+    module = kernels()
+    module.bias_grad = lambda dy: seen.append(dy.numel() * 4) or vendor.bias_grad(dy)
+    ours(module)
+    dy = torch.randn(7, 3, 4, 4)
+    if channels_last:
+        dy = dy.contiguous(memory_format=torch.channels_last)
+    image = 3 * 16 * 4
+    got = backends.bias_grad(dy, 3 * image)
+    assert seen == [3 * image, 3 * image, image]
+    require(gate("db", got, dy.double().sum((0, 2, 3))))
+    require(gate("db", backends.bias_grad(dy, image - 1), dy.double().sum((0, 2, 3))))
+    assert len(seen) == 3  # an image is too large for the kernel
+
+
 def test_files_of_other_versions_or_of_nobody_are_ignored(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     choices = Choices({"torch": "1"})

@@ -65,6 +65,28 @@ def test_half_precision_is_rounded_once_and_not_at_every_addition(direction, dty
     require(gate(direction, got, truth(problem, *tensors), floor=HALF[dtype]))
 
 
+@pytest.mark.parametrize("direction", ["forward", "input_grad"])
+def test_a_bias_is_added_once_where_channels_are_summed(direction):
+    problem = incident(2, 8, 8, 3, direction)
+    x, w, dy = operands(problem)
+    bias = torch.randn(8)
+    got = run(problem, *of_direction(problem, x, w, dy), bias, window=12)
+    slices = plan(problem, 12)
+    assert len(slices) > len({s.result for s in slices})
+    require(gate(direction, got, truth(problem, x, w, dy) + bias.double().reshape(-1, 1, 1)))
+
+
+def test_partial_sums_of_a_weight_gradient_are_added_in_fp64():
+    problem = incident(3, 2, 2, 2)
+    x, _, dy = operands(problem)
+    parts = iter([1e8, 1.0, -1e8])
+
+    def constant(problem, *operands):
+        return torch.full(problem.result_shape, next(parts))
+
+    assert (run(problem, x, dy, window=problem.tensor_bytes["input"] // 3, launch=constant) == 1).all()
+
+
 def test_a_weight_gradient_has_the_same_bits_every_time_and_in_every_layout_of_the_operands():
     problem = incident(13, 5, 3, 9)
     x, _, dy = operands(problem)

@@ -1,6 +1,5 @@
 import pytest
 import torch
-from conv_shapes import incident
 from conv_tensors import of_direction, operands, truth
 
 from lanewise.audit.gate import gate, require
@@ -35,10 +34,3 @@ def test_a_bias_gradient_is_exact_to_the_last_place_at_any_length(monkeypatch):
     monkeypatch.setattr(vendor, "SUM_ELEMENTS", 1)
     assert torch.equal(vendor.bias_grad(dy.contiguous(memory_format=torch.channels_last)), want)
     assert not vendor.bias_grad(dy[:0]).any()
-
-
-def test_nothing_runs_under_autocast():
-    problem = incident(2, 3, 4, 5, "forward")
-    x, w, dy = operands(problem)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert run(problem, x, w, dy).dtype == torch.float32

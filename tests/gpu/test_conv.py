@@ -11,7 +11,7 @@ from conv_tensors import of_direction
 from torch.nn import functional as F
 
 from lanewise.audit.gate import gate, require
-from lanewise.conv import Conv2d, backends, chooser, conv2d, op, reference, sliced
+from lanewise.conv import Conv2d, chooser, conv2d, op, reference, sliced, vendor
 from lanewise.conv.plan import plan
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")]
@@ -110,7 +110,7 @@ def test_both_candidates_pass_the_probe_and_are_timed(direction):
 
 def test_a_vendor_that_writes_nothing_is_found_at_full_size(monkeypatch):
     problem = incident(42)
-    monkeypatch.setattr(backends.vendor, "weight_grad", lambda x, dy, p, precision: x.new_zeros(p.w_shape))
+    monkeypatch.setattr(vendor, "weight_grad", lambda x, dy, p, precision: x.new_zeros(p.w_shape))
     with pytest.warns(RuntimeWarning, match="vendor's convolution is wrong"):
         choice = chooser.measure(problem, torch.device("cuda"), "fp32", ("vendor", "ours"))
     assert choice.backend == "ours"
@@ -134,6 +134,14 @@ def test_a_layer_trains(backend, precision, channels_last, monkeypatch):
     want = (z, *torch.autograd.grad(z, leaves, v.double()))
     floor = 2e-6 if precision == "fp32" else 2e-3
     require(*(gate(n, a, b, floor=floor) for n, a, b in zip(("y", "dx", "dw", "db"), got, want, strict=True)))
+
+
+def test_the_vendor_casts_nothing_under_autocast():
+    problem = incident(2, 3, 4, 8, "forward")
+    x, w, _ = operands(problem)
+    want = vendor.forward(x, w, None, problem, "fp32")
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        assert torch.equal(vendor.forward(x, w, None, problem, "fp32"), want)
 
 
 def test_a_graph_captures_what_was_chosen_before():

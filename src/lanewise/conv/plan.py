@@ -169,11 +169,10 @@ def _cut(problem: Problem, window_bytes: int, axes: list[str]) -> dict[str, int]
         in_vain.append(axis)
     else:
         return None
-    # What was cut to single elements in vain may be long again. Groups stay single where a group's channels are cut:
-    # the channels of a slice are to be one range.
+    # What was cut to single elements in vain may be long again. (Not the groups, where a group's channels are cut: two
+    # groups are no smaller than one channel more, and that did not fit. So the channels of a slice are one range.)
     for axis in reversed(in_vain):
-        if axis != "groups":
-            pieces[axis] = longest(axis)
+        pieces[axis] = longest(axis)
     return pieces
 
 
