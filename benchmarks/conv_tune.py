@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from unittest import mock
 
 import torch
@@ -68,57 +68,85 @@ LAYERS = (
     Layer("3x3x3 32-64 32", 4, 32, 64, 32, 3, axes=3),
     Layer("7x7 dw 96 56", 32, 96, 96, 56, 7, groups=96),
 )
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A block, and how many programs the sum is cut into for every multiprocessor; None leaves that to the model."""
+
+    block: Blocks
+    fill: int | None = None
+
+    def __str__(self) -> str:
+        b = self.block
+        return f"{b.m}x{b.n}x{b.k} w{b.num_warps} s{b.stages}" + (f" f{self.fill}" if self.fill else "")
+
+
 CORRELATION = tuple(
-    Blocks(m, n, k, warps, stages)
+    Candidate(Blocks(m, n, k, warps, stages))
     for m, n, k, warps, stages in (
         (128, 128, 32, 8, 3),
         (128, 128, 64, 8, 3),
         (128, 128, 64, 4, 3),
         (128, 64, 32, 4, 3),
         (128, 64, 32, 8, 3),
-        (128, 64, 32, 4, 2),
         (128, 64, 64, 4, 3),
-        (128, 64, 64, 4, 4),
         (64, 64, 32, 4, 3),
         (64, 64, 32, 4, 4),
         (64, 64, 64, 4, 3),
         (64, 128, 32, 4, 3),
         (64, 128, 64, 4, 4),
-        (64, 32, 32, 4, 4),
         (128, 256, 64, 8, 3),
     )
 )
 WEIGHT = tuple(
-    Blocks(m, n, k, warps, stages, resident)
+    Candidate(Blocks(m, n, k, warps, stages), fill)
     for m, n, k, warps, stages in (
         (64, 64, 32, 4, 3),
-        (64, 64, 32, 4, 2),
+        (64, 64, 32, 4, 4),
         (64, 64, 64, 4, 3),
         (128, 64, 32, 4, 3),
-        (64, 128, 32, 4, 2),
+        (128, 64, 32, 8, 3),
+        (64, 128, 32, 4, 3),
         (64, 128, 64, 4, 3),
-        (128, 128, 32, 8, 2),
+        (128, 64, 64, 4, 3),
         (128, 128, 32, 8, 3),
         (128, 128, 64, 8, 3),
         (128, 256, 64, 8, 3),
     )
-    for resident in (1, 2, 4)
+    for fill in (1, 2, 3, 6)
 )
 
 
 @contextlib.contextmanager
-def chosen(block: Blocks | None) -> Iterator[None]:
+def chosen(candidate: Candidate | None) -> Iterator[None]:
     """In the block every launch takes this choice; the table's for None."""
     with contextlib.ExitStack() as stack:
-        if block is not None:
-            for name in ("correlation", "weight_gradient", "pointwise_weight"):
-                stack.enter_context(mock.patch.object(launch_blocks, name, return_value=block))
+        if candidate is not None:
+            only = {False: (candidate.block,), True: (candidate.block,)}
+            for name in ("CORRELATION", "WEIGHT"):
+                stack.enter_context(mock.patch.object(launch_blocks, name, only))
+            stack.enter_context(mock.patch.object(launch_blocks, "pointwise_weight", return_value=candidate.block))
+        if candidate is not None and candidate.fill:
+            stack.enter_context(mock.patch.object(launch_blocks, "parts_of_sum", filling(candidate.fill)))
         yield
 
 
-def with_choice(block: Blocks | None, run: Callable[[], Tensor]) -> Callable[[], Tensor]:
+def filling(fill: int) -> Callable[..., int]:
+    """`parts_of_sum` that makes `fill` programs a multiprocessor."""
+
+    def parts(
+        tiles: int, steps: int, size: int, block: Blocks, processors: int, least: int = 1, most: int = 2**31
+    ) -> int:
+        del size, block, least
+        return max(min(fill * processors // tiles, steps, most), 1)
+
+    return parts
+
+
+def with_choice(candidate: Candidate | None, run: Callable[[], Tensor]) -> Callable[[], Tensor]:
     def chosen_run() -> Tensor:
-        with chosen(block):
+        with chosen(candidate):
             return run()
 
     return chosen_run
@@ -177,16 +205,15 @@ def torchs(direction: str, problem: Problem, x: Tensor, w: Tensor, dy: Tensor) -
     return lambda: torch.ops.aten.convolution_backward(dy, x, w, *rest)[mask.index(True)]
 
 
-Job = tuple[Layer, torch.dtype, bool, str, Blocks | None]
+Job = tuple[Layer, torch.dtype, bool, str, Candidate | None]
 
 
 def compile_one(job: Job) -> str | None:
     """Compile a candidate, in a process of its own, into Triton's cache on disk; what went wrong, if anything."""
     layer, dtype, last, direction, block = job
     try:
-        small = replace(layer, n=1)
         with chosen(block):
-            ours(direction, *operands(small, dtype, last))()
+            ours(direction, *operands(layer, dtype, last))()
         torch.cuda.synchronize()
     except Exception as error:  # a candidate too large for this GPU
         return f"{type(error).__name__}: {error}".splitlines()[0][:100]
@@ -202,7 +229,9 @@ def jobs(args: argparse.Namespace) -> list[Job]:
             for last in (False, True):
                 for direction in DIRECTIONS:
                     candidates = WEIGHT if direction == "weight" else CORRELATION
-                    kept = [b for b in candidates if fits(b, layer, direction, dtype)] if layer.groups == 1 else []
+                    kept = (
+                        [c for c in candidates if fits(c.block, layer, direction, dtype)] if layer.groups == 1 else []
+                    )
                     found += [(layer, dtype, last, direction, block) for block in (None, *kept)]
     return found
 
@@ -245,10 +274,8 @@ def tune(todo: list[Job], broken: dict[Job, str], until: float, show: int) -> li
     return rows
 
 
-def _short(block: Blocks | None) -> str:
-    if block is None:
-        return "table"
-    return f"{block.m}x{block.n}x{block.k} w{block.num_warps} s{block.stages} r{block.resident}"
+def _short(candidate: Candidate | None) -> str:
+    return "table" if candidate is None else str(candidate)
 
 
 def main() -> int:
