@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from lanewise.prove.report import by_target, not_covered, page, verdict
-from lanewise.prove.run import Row
+from lanewise.prove.rows import Row
 
 GOOD = Row("sh.harmonics", "D=3", "gfx942", "gfx942", 64, True, True, 1e-6, 40, 0, 0, ["lockstep"], limit=2e-6)
 CLOSED = Row("sh.harmonics", "D=3", "sm_90", "sm_90", 32, compiled=True, note="compiled; not executed: <none>")

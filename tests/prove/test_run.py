@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -13,11 +14,13 @@ from lanewise.cli import main
 from lanewise.prove import run
 from lanewise.prove.cases import Case
 from lanewise.prove.compile import triton_version
+from lanewise.prove.configurations import recorded
 from lanewise.prove.execute import Emulation, emulated
 from lanewise.prove.launches import Configuration
-from lanewise.prove.run import ORDERS, Outcome, Row, chosen_cases, chosen_targets, execute, make_plan, prove
+from lanewise.prove.rows import Outcome, Row, completed, executed_rows
+from lanewise.prove.run import ORDERS, Job, chosen_cases, chosen_targets, execute, execute_all, make_plan, prove
 from lanewise.prove.training_gate import AdamState, Place
-from lanewise.target import compiles, find
+from lanewise.target import Target, compiles, find
 
 pytest.importorskip("triton")
 
@@ -38,15 +41,78 @@ def test_cases_by_the_pattern_of_a_kernel():
         chosen_cases("nothing", False)
 
 
-def test_all_orders_on_one_target_of_a_family():
+def test_all_orders_everywhere_and_all_cases_on_one_target_of_a_family():
     plan = make_plan("*", chosen_targets(None, False), (), False, 1)
     assert plan.runs(find("gfx1100"), True) == plan.runs(find("gfx1100"), False) == ORDERS
-    assert plan.runs(find("gfx1103"), True) == ("lockstep",)
+    assert plan.runs(find("gfx1103"), True) == ORDERS
     assert plan.runs(find("gfx1103"), False) == plan.runs(find("sm_90"), True) == ()
+    slow, quick = (next(c for c in run.cases() if c.quick is wanted) for wanted in (False, True))
+    for case, attributes, name, wanted in (
+        (slow, True, "gfx1100", True),
+        (slow, False, "gfx1100", False),
+        (slow, True, "gfx1103", False),
+        (quick, False, "gfx1100", True),
+        (quick, True, "gfx1103", True),
+    ):
+        assert plan.runs_case(case, find(name), attributes) is wanted
     alone = make_plan("*", (find("gfx1103"),), (), False, 1)
-    assert alone.runs(find("gfx1103"), True) == ORDERS
-    quick = make_plan("*", chosen_targets(None, True), (), True, 1)
-    assert (quick.runs(find("gfx942"), True), quick.runs(find("gfx942"), False)) == (("lockstep", "random"), ())
+    assert alone.leader(find("gfx1103")) == find("gfx1103")
+    assert alone.runs(find("gfx1103"), False) == ORDERS
+    quick_plan = make_plan("*", chosen_targets(None, True), (), True, 1)
+    assert (quick_plan.runs(find("gfx942"), True), quick_plan.runs(find("gfx942"), False)) == (
+        ("lockstep", "random"),
+        (),
+    )
+
+
+def test_jobs_are_the_cases_that_share_kernels_the_longest_first():
+    cases = tuple(case for case in run.cases() if case.quick)
+    by_case = recorded(cases)
+    plan = make_plan("*", tuple(map(find, ("gfx1100", "gfx1101"))), cases, False, 1)
+    jobs = run._jobs(plan, plan.targets, by_case)
+    assert [job.length for job in jobs] == sorted((job.length for job in jobs), reverse=True)
+    done = [(job.target.name, job.attributes, name) for job in jobs for name, _ in job.cases]
+    assert len(done) == len(set(done)) == 3 * len(cases)  # with attributes on both, plain on the first
+    assert {job.siblings for job in jobs if job.target.name == "gfx1101"} == {(find("gfx1100"),)}
+    plain = next(job for job in jobs if not job.attributes)
+    assert all(not config.attributes for config in plain.configurations)
+
+
+def test_the_same_machine_code_is_executed_once_and_the_row_says_so():
+    """gfx1200's is gfx1201's; gfx1101's is not gfx1100's, which hands its arguments over otherwise."""
+    configs = tuple(recorded([next(c for c in run.cases() if c.name == "33 parameters")])["33 parameters"])
+    ((config,), leader, target) = configs, find("gfx1201"), find("gfx1200")
+
+    def job(target: Target, siblings: tuple[Target, ...]) -> Job:
+        return Job((("33 parameters", configs),), target, True, ("lockstep", "reverse"), siblings)
+
+    outcomes = [*execute_all(job(leader, ())), *execute_all(job(target, (leader,)))]
+    assert [outcome.same_as for outcome in outcomes] == [None, leader]
+    assert outcomes[1].orders == outcomes[1].gates == []
+    (row,) = executed_rows(target, [config], completed(outcomes))
+    assert (row.executed, row.reassembled, row.orders, row.ok) == (True, True, ["lockstep", "reverse"], True)
+    assert row.note == "the same machine code as for gfx1201, executed there"
+    assert row.max_rel_err is not None
+    assert row.coverage is not None
+    (other,) = execute_all(job(find("gfx1101"), (find("gfx1100"),)))
+    assert (other.same_as, other.orders) == (None, ["lockstep", "reverse"])
+
+
+def test_what_fails_on_one_target_fails_on_those_with_its_machine_code():
+    config = Configuration("lanewise.train.adam.kernels:step", (), (), (), ())
+    code = {config: ({"vgprs": 3}, np.array([True, False]), True)}
+    off = Outcome("a", find("gfx1201"), True, code, ["lockstep"], [("lockstep", "x", 3e-6, 2e-6, False)])
+    same = Outcome("a", find("gfx1200"), True, {config: ({"vgprs": 3}, None, True)}, same_as=find("gfx1201"))
+    (row,) = executed_rows(find("gfx1200"), [config], completed([off, same]))
+    assert not row.ok
+    assert "x is off by 3e-06" in row.note
+    assert row.coverage == 0.5
+    more = Outcome("a", find("gfx1201"), True, dict(code), ["lockstep"])
+    more.code[dataclasses.replace(config, kernel="lanewise.train.adam.kernels:other")] = more.code[config]
+    same = Outcome("a", find("gfx1200"), True, {config: ({"vgprs": 3}, None, True)}, same_as=find("gfx1201"))
+    (row,) = executed_rows(find("gfx1200"), [config], completed([more, same]))
+    assert not row.ok
+    assert "others than the configurations that were compared" in row.note
 
 
 @pytest.mark.parametrize("arch", ["gfx942", "gfx1201"])
@@ -90,25 +156,25 @@ def test_unwritten_memory_is_poison_and_tensors_change_in_place():
 
 
 def rows_of(outcomes: list[Outcome], config: Configuration) -> Row:
-    (row,) = run._executed_rows(find("gfx942"), [config], outcomes)
+    (row,) = executed_rows(find("gfx942"), [config], outcomes)
     return row
 
 
 def test_a_row_stands_as_the_worst_of_its_cases():
     config = Configuration("lanewise.train.adam.kernels:step", (), (), (), ())
     target, code = find("gfx942"), {config: ({"vgprs": 3}, np.array([True, False]), True)}
-    good = Outcome("a", target, code, ["lockstep"], [("lockstep", "x", 1e-6, 2e-6, True)])
+    good = Outcome("a", target, True, code, ["lockstep"], [("lockstep", "x", 1e-6, 2e-6, True)])
     other = {config: ({"vgprs": 3}, np.array([False, True]), True)}
-    worse = Outcome("b", target, other, ["reverse"], [("reverse", "y", 3e-6, 4e-6, True)])
+    worse = Outcome("b", target, True, other, ["reverse"], [("reverse", "y", 3e-6, 4e-6, True)])
     row = rows_of([good, worse], config)
     assert (row.max_rel_err, row.limit, row.coverage, row.orders) == (3e-6, 4e-6, 1.0, ["lockstep", "reverse"])
     assert row.ok
-    off = Outcome("c", target, code, ["lockstep"], [("lockstep", "z", float("nan"), 2e-6, False)])
+    off = Outcome("c", target, True, code, ["lockstep"], [("lockstep", "z", float("nan"), 2e-6, False)])
     assert not rows_of([good, off], config).ok
     assert "z is off by nan" in rows_of([good, off], config).note
-    stopped = Outcome("d", target, code, [], [], None, "d, lockstep: it broke")
+    stopped = Outcome("d", target, True, code, [], [], None, "d, lockstep: it broke")
     assert not rows_of([good, stopped], config).ok
-    unlike = Outcome("e", target, {config: ({}, np.array([True, True]), False)}, ["lockstep"])
+    unlike = Outcome("e", target, True, {config: ({}, np.array([True, True]), False)}, ["lockstep"])
     assert "does not assemble" in rows_of([good, unlike], config).note
 
 

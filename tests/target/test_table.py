@@ -51,12 +51,16 @@ def test_an_unknown_target_is_refused_not_guessed():
         ("gfx1201", True),
         ("gfx90a", False),
         ("gfx1030", False),
-        ("gfx1100", False),
-        ("gfx1151", False),
         ("gfx9999", False),
     ],
 )
 def test_where_atomic_additions_of_floats_are_instructions(name, native, version):
+    assert float_atomics(name, version) is native
+
+
+@pytest.mark.parametrize("name", ["gfx1100", "gfx1101", "gfx1102", "gfx1103", "gfx1150", "gfx1151:xnack-"])
+@pytest.mark.parametrize(("version", "native"), [("3.4.0", False), ("3.6.0", False), ("3.9.0", True), ("4.0", True)])
+def test_rdna_3_has_them_since_triton_3_9(name, version, native):
     assert float_atomics(name, version) is native
 
 

@@ -12,7 +12,7 @@ from lanewise.cli.console import CommonOptions, duration, progress, say, show_ta
 from lanewise.errors import InputError, MissingDependencyError
 
 if TYPE_CHECKING:
-    from lanewise.prove.run import Row
+    from lanewise.prove.rows import Row
 
 COLUMNS = ("target", "family", "wave", "compiled", "executed", "worst / limit", "spill", "swap loops", "failed")
 
@@ -73,7 +73,7 @@ def run(options: Options) -> int:
 
         with atomic_write(options.html) as stream:
             stream.write(report.page(rows, sentence).encode())
-    from lanewise.prove.run import as_json
+    from lanewise.prove.rows import as_json
 
     write_json(options.json, {"verdict": sentence, "compiler": version, "rows": as_json(rows)})
     return 5 if not rows else 1 if failed else 0

@@ -70,7 +70,7 @@ def _buffer_address(v: Operand, resource: Operand, s: Operand, offset: int, offe
         inside = w.u[row] if offen else zero
         valid, address = inside <= last[:, None], inside + base[:, None]
         inside_all = bool(valid.all())
-        active = active_lanes(w) if inside_all else np.broadcast_to(valid, shape) & w.active
+        active = active_lanes(w) if inside_all else valid & w.active
         address = address if address.shape == shape else np.broadcast_to(address, shape)
         return w.machine.memory.positions(address, active, size, align), active
 

@@ -31,14 +31,14 @@ def modified_bits(a: Array, negative: bool, absolute: bool) -> Array:
 
 def largest(a: Array, b: Array) -> Array:
     """v_max: a number before NaN, 0 before -0."""
-    zeros = (a == 0) & (b == 0)
-    return np.where(zeros, a + b, np.fmax(a, b)) if zeros.any() else np.fmax(a, b)
+    larger = np.fmax(a, b)
+    return larger if larger.all() else np.where((a == 0) & (b == 0), a + b, larger)
 
 
 def least(a: Array, b: Array) -> Array:
     """v_min: a number before NaN, -0 before 0."""
-    zeros = (a == 0) & (b == 0)
-    return np.where(zeros, -(-a - b), np.fmin(a, b)) if zeros.any() else np.fmin(a, b)
+    smaller = np.fmin(a, b)
+    return smaller if smaller.all() else np.where((a == 0) & (b == 0), -(-a - b), smaller)
 
 
 def fraction(a: Array) -> Array:
@@ -160,8 +160,16 @@ def _same(a: Array, b: Array) -> Array:
     return np.ascontiguousarray(a).view(kind) == np.ascontiguousarray(b).view(kind)
 
 
+def _moderate(x: Array) -> bool:
+    """Whether all magnitudes are so near 1 that a quotient of two needs no scaling and is no special case."""
+    size = np.abs(x)
+    return bool(size.min() > 2.0**-20) and bool(size.max() < 2.0**20)  # NaN is neither
+
+
 def div_scale(s0: Array, s1: Array, s2: Array) -> tuple[Array, Array]:
     """(s0 scaled, flag): s1 is the denominator, s2 the numerator, s0 the one of the two to be scaled."""
+    if _moderate(s1) and _moderate(s2):
+        return s0, np.zeros((1, 1), bool)
     s0, s1, s2 = np.broadcast_arrays(s0, s1, s2)
     double = s0.dtype == D
     by, far, small = (128, 768, 53) if double else (64, 96, 23)
@@ -198,6 +206,8 @@ def div_scale(s0: Array, s1: Array, s2: Array) -> tuple[Array, Array]:
 
 def div_fmas(a: Array, b: Array, c: Array, vcc: Array) -> Array:
     """fma(a, b, c), scaled back where v_div_scale's flag says so."""
+    if not vcc.any():
+        return fma64(a, b, c) if a.dtype == D else fma(a, b, c)
     middle, by = (1023, 128) if a.dtype == D else (127, 64)
     scale = np.where(vcc, np.where(_exponent(c) > middle, by, -by), 0).astype(I)
     if a.dtype == D:
@@ -210,6 +220,8 @@ def div_fixup(quotient: Array, denominator: Array, numerator: Array) -> Array:
     """The quotient with the special cases of its operands."""
     negative = np.signbit(denominator) ^ np.signbit(numerator)
     sign = np.where(negative, -1, 1).astype(quotient.dtype)
+    if _moderate(denominator) and _moderate(numerator):
+        return sign * np.abs(quotient)
     both_zero, both_infinite = (denominator == 0) & (numerator == 0), np.isinf(denominator) & np.isinf(numerator)
     invalid = np.isnan(denominator) | np.isnan(numerator) | both_zero | both_infinite
     lost = -1075 if quotient.dtype == D else -150

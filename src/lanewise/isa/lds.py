@@ -72,7 +72,7 @@ def _two_addresses(
             for offset in offsets:
                 at, active = _lds_positions(w, address, offset, form)
                 note_read(w.machine.lds, w, at, active, n)
-                found += [gather(w.machine.lds, at, form, k) for k in range(n)]
+                found += gather(w.machine.lds, at, form)
             for k, value in enumerate(found):
                 w.put(target + k, value)
 
@@ -92,7 +92,7 @@ def _two_addresses(
 def _lds_positions(w: Waves, row: int, offset: int, form: Width) -> tuple[Array, Array | None]:
     machine, active = w.machine, active_lanes(w)
     at = w.u[row].astype(I64) + offset
-    at = np.broadcast_to(at, w.active.shape)
+    at = at if at.shape == w.active.shape else np.broadcast_to(at, w.active.shape)
     wrong = (at + form.total > machine.lds_bytes) | (at & (form.align - 1) != 0)
     if (wrong if active is None else wrong & active).any():
         raise MemoryFault(f"LDS access outside the workgroup's {machine.lds_bytes} bytes, or not aligned")

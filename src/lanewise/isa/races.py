@@ -33,27 +33,39 @@ class Shadow:
     def __init__(self, group: Array, what: str, start: int) -> None:
         self.group, self.what, self.start = group, what, start
         self.epoch = np.zeros(int(group.max()) + 1 if len(group) else 1, np.int64)
-        self._seen: list[list[tuple[Array, Array, Array, Array | None, Array | None]]] = [[] for _ in NAMES]
+        self._seen: list[list[tuple[Array, Array, Array, Array | None, Array | None, int]]] = [[] for _ in NAMES]
 
-    def note(self, kind: int, where: Array, wave: Array, active: Array | None, value: Array | None = None) -> None:
+    def note(
+        self, kind: int, where: Array, wave: Array, active: Array | None, value: Array | None = None, words: int = 1
+    ) -> None:
         """Write down accesses at byte positions `where`, [waves] or [waves, lanes], where active (None: all).
 
         Args:
             wave: [waves].
             value: of writes, uint32 [accesses].
+            words: that each access touches, one after the other.
         """
-        self._seen[kind].append((where, wave, self.epoch[self.group[wave]], active, value))
+        self._seen[kind].append((where, wave, self.epoch[self.group[wave]], active, value, words))
 
     def _flat(self, kind: int) -> tuple[Array, Array, Array, Array]:
         """word, wave, epoch and value, [accesses]."""
-        parts: list[list[Array]] = [[], [], [], []]
-        for where, wave, epoch, active, value in self._seen[kind]:
-            for list_, x in zip(parts, (where, wave, epoch), strict=False):
-                x = x if x.shape == where.shape or where.ndim == 1 else np.broadcast_to(x[:, None], where.shape)
-                list_.append(x.ravel() if active is None else x[active])
-            parts[3].append(np.zeros(len(parts[0][-1]), np.uint32) if value is None else value)
-        word, wave, epoch, value = (np.concatenate(p) if p else np.zeros(0, np.int64) for p in parts)
-        return word >> 2, wave, epoch, value
+        words_, waves, epochs, values, counts = [], [], [], [], []  # counts: accesses of every wave
+        for where, wave, epoch, active, value, words in self._seen[kind]:
+            word = (where.ravel() if active is None else where[active]) >> 2
+            if where.ndim == 1:
+                count = np.full(len(wave), words)
+            else:
+                count = np.full(len(wave), words * where.shape[1]) if active is None else active.sum(1) * words
+            if words > 1:
+                word = (word[:, None] + np.arange(words)).ravel()
+            for list_, x in zip((words_, waves, epochs, counts), (word, wave, epoch, count), strict=True):
+                list_.append(x)
+            values.append(np.zeros(len(word), np.uint32) if value is None else value)
+        none = [np.zeros(0, np.int64)]
+        word, wave, epoch, value, count = (
+            np.concatenate(x or none) for x in (words_, waves, epochs, values, counts)
+        )  # fmt: skip
+        return word, wave.repeat(count), epoch.repeat(count), value
 
     def check(self) -> None:
         """Raises RaceError where two accesses conflict."""

@@ -53,32 +53,34 @@ def width(name: str) -> Width:
     raise UnsupportedInstruction("opcode")
 
 
-def gather(space: Space, where: Array, form: Width, word: int) -> Array:
-    """uint32 of one register's worth."""
+def gather(space: Space, where: Array, form: Width) -> list[Array]:
+    """uint32 of every register."""
     if form.bytes > 1 and (where & (form.bytes - 1)).any():
-        parts = [space.bytes[where + 4 * word + k].astype(U) << U(8 * k) for k in range(form.bytes)]
-        x = np.bitwise_or.reduce(parts)
-        return x if form.bytes == 4 or not form.signed else x.astype(np.uint16).view(np.int16).astype(I).view(U)
+        return [_unaligned(space, where + 4 * k, form) for k in range(form.words)]
     if form.bytes == 4:
-        return space.views[U][(where >> 2) + word]
+        cells, index = space.views[U], where >> 2
+        return [cells[index + k if k else index] for k in range(form.words)]
     x = space.views[np.uint8][where] if form.bytes == 1 else space.views[np.uint16][where >> 1]
     if form.signed:
-        return x.view(np.int8 if form.bytes == 1 else np.int16).astype(I).view(U)
-    return x.astype(U)
+        return [x.view(np.int8 if form.bytes == 1 else np.int16).astype(I).view(U)]
+    return [x.astype(U)]
+
+
+def _unaligned(space: Space, where: Array, form: Width) -> Array:
+    x = np.bitwise_or.reduce([space.bytes[where + k].astype(U) << U(8 * k) for k in range(form.bytes)])
+    return x if form.bytes == 4 or not form.signed else x.astype(np.uint16).view(np.int16).astype(I).view(U)
 
 
 def note_read(space: Space, w: Waves, where: Array, active: Array | None, words: int) -> None:
     """Tell the race detector. Of an access that is not aligned, the first of the words it touches."""
     if space.shadow is not None:
-        for k in range(words):
-            space.shadow.note(races.READ, where + 4 * k if k else where, w.number, active)
+        space.shadow.note(races.READ, where, w.number, active, words=words)
 
 
 def load(w: Waves, space: Space, where: Array, active: Array | None, row: int, form: Width) -> None:
     """Registers from `row` on = memory. Lanes past the end of a buffer point to the guard, which holds 0."""
     note_read(space, w, where, active, form.words)
-    values = [gather(space, where, form, k) for k in range(form.words)]
-    for k, value in enumerate(values):
+    for k, value in enumerate(gather(space, where, form)):
         if form.part == "lo":
             value = w.u[row] & U(0xFFFF0000) | value & U(0xFFFF)
         elif form.part == "hi":
@@ -88,11 +90,10 @@ def load(w: Waves, space: Space, where: Array, active: Array | None, row: int, f
 
 def store(w: Waves, space: Space, where: Array, active: Array | None, row: int, form: Width) -> None:
     """Memory = registers from `row` on."""
-    shape = where.shape
     pick = (lambda x: x.flatten()) if active is None else (lambda x: x[active])
     at = pick(where)
     for k in range(form.words):
-        value = pick(np.broadcast_to(w.u[row + k], shape))
+        value = pick(w.u[row + k])
         value = value >> U(16) if form.part == "hi" else value
         if form.bytes > 1 and (at & (form.bytes - 1)).any():  # not aligned: byte by byte, which the detector leaves out
             for j in range(form.bytes):

@@ -26,7 +26,8 @@ from lanewise import isa
 from lanewise.audit.gate import FLOOR, relative_error
 from lanewise.errors import InputError, LanewiseError
 from lanewise.prove.compile import amd_numbers
-from lanewise.prove.run import ORDERS, Row
+from lanewise.prove.rows import Row
+from lanewise.prove.run import ORDERS
 from lanewise.target import find
 
 NEEDED, KNOWN = {"grid", "arguments", "expected"}, {"name", "threads", "waves", "limit", "shared"}

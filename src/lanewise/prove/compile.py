@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import struct
 import subprocess
 import tempfile
 import warnings
@@ -32,7 +33,7 @@ class Compiled:
         function: the kernel's name in both.
         warps: waves of a program.
         metadata: Triton's own, for `reassembled`.
-        vgprs, agprs, sgprs: registers of a lane (NVIDIA's in vgprs) and of a wave.
+        vgprs, agprs, sgprs: registers of a lane (NVIDIA's in vgprs) and of a wave (None for NVIDIA).
         lds: bytes of memory that a program's lanes share.
         spills: registers that a lane keeps in memory (NVIDIA: bytes).
         instructions: of the whole text.
@@ -47,11 +48,17 @@ class Compiled:
     metadata: Any = field(repr=False)
     vgprs: int
     agprs: int
-    sgprs: int
+    sgprs: int | None
     lds: int
     spills: int
     instructions: int
     cas_loops: int
+
+    @functools.cached_property
+    def machine_code(self) -> str:
+        """AMD's text without the target's name: two targets with the same one run the same program."""
+        names = (".amdgcn_target", "amdhsa.target:")
+        return "\n".join(line for line in self.assembly.splitlines() if not line.lstrip().startswith(names))
 
 
 def triton_version() -> str:
@@ -89,7 +96,7 @@ def compile_for(configuration: Configuration, target: Target) -> Compiled:
     metadata = done.metadata
     if target.vendor == "amd":
         text, binary = done.asm["amdgcn"], done.asm["hsaco"]
-        numbers = amd_numbers(text)
+        numbers: dict[str, Any] = dict(amd_numbers(text))
     else:
         text, binary = done.asm["ptx"], done.asm["cubin"]
         numbers = nvidia_numbers(binary, text)
@@ -132,30 +139,40 @@ def instructions(assembly: str) -> list[str]:
     return [line for line in lines if re.match(r"[a-z]\w*(\s|$)", line) and not line.endswith(":")]
 
 
-def nvidia_numbers(binary: bytes, ptx: str) -> dict[str, int]:
-    """Registers, spilled bytes and instructions of a cubin, by the tools that come with Triton."""
-    usage, sass = _cuobjdump(binary, "--dump-resource-usage"), _cuobjdump(binary, "--dump-sass")
+def nvidia_numbers(binary: bytes, ptx: str) -> dict[str, Any]:
+    """Registers, spilled bytes and instructions of a cubin. (Only a disassembly, which takes as long as compiling,
+    would tell its uniform registers.)"""
+    usage = _resource_usage(binary)
     found = re.search(r"REG:(\d+) STACK:(\d+)", usage)
     if not found:
         raise CompileError(f"cuobjdump says nothing about registers: {usage[:200]}")
     return {
         "vgprs": int(found.group(1)),
         "agprs": 0,
-        "sgprs": len(set(re.findall(r"\bUR\d+\b", sass))),
+        "sgprs": None,
         "spills": int(found.group(2)),
-        "instructions": len(re.findall(r"^\s+/\*[0-9a-f]{4,}\*/", sass, re.MULTILINE)),
+        "instructions": code_bytes(binary) // 16,
         "cas_loops": len(re.findall(r"\batom\S*\.cas\b", ptx)),
     }
 
 
-def _cuobjdump(binary: bytes, option: str) -> str:
+def _resource_usage(binary: bytes) -> str:
     import triton
 
     tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as cubin:
         cubin.write(binary)
         cubin.flush()
-        return subprocess.run([tool, option, cubin.name], capture_output=True, text=True, check=True).stdout
+        command = [tool, "--dump-resource-usage", cubin.name]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def code_bytes(elf: bytes) -> int:
+    """Bytes of the executable sections of a 64-bit ELF file."""
+    (table,) = struct.unpack_from("<Q", elf, 40)
+    entry, count = struct.unpack_from("<HH", elf, 58)
+    sections = (struct.unpack_from("<IIQQQQ", elf, table + k * entry) for k in range(count))
+    return sum(size for _, kind, flags, _, _, size in sections if kind == 1 and flags & 4)  # PROGBITS, EXECINSTR
 
 
 def _pairs(pairs: tuple[tuple[str, int], ...], target: Target) -> list[list[Any]]:

@@ -6,7 +6,7 @@ import html
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from lanewise.prove.run import Row
+from lanewise.prove.rows import Row
 
 # What comes first is what a reader looks for first.
 COLUMNS = (

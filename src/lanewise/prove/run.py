@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
+import functools
 import multiprocessing
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 
 from lanewise.errors import InputError
@@ -18,63 +19,82 @@ from lanewise.prove.compile import Compiled, CompileError, compile_for, triton_v
 from lanewise.prove.configurations import of_large_launches, recorded
 from lanewise.prove.launches import Configuration, kernels, short
 from lanewise.prove.reassemble import reassembled
+from lanewise.prove.rows import (
+    Code,
+    Outcome,
+    Row,
+    absent_row,
+    compiled_row,
+    completed,
+    executed_rows,
+    left_row,
+    missing_rows,
+)
 from lanewise.target import TARGETS, Target, compiles, find
 
-# Which target of a family is executed in all orders of the waves; the others in one.
+# The target of a family on which all cases are executed.
 EXECUTED = ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1151", "gfx1201")
+LARGE_TARGETS = ("gfx942", "gfx1100", "sm_90")  # what is too large to be executed is compiled for
 ORDERS = ("lockstep", "forward", "reverse", "random")  # of the waves
 QUICK_ORDERS = ("lockstep", "random")
 QUICK_TARGETS = (*EXECUTED, "sm_90", "xpu", "mps")
 
 
-@dataclass
-class Row:
-    """One configuration of a kernel on one target.
+@dataclass(frozen=True)
+class Job:
+    """Cases that launch much the same kernels, on one target: one process compiles and decodes each kernel once.
 
     Attributes:
-        orders: the wave orders that it ran in.
-        max_rel_err: of the output or gradient that came closest to its limit (or passed it), against fp64.
-        limit: of that one.
-        coverage: share of the instructions that were reached.
-        reassembled: whether the executed text is the binary, byte by byte.
-        note: what to know, above all why something was not done.
+        cases: names, and the configurations that each is known to launch.
+        orders: of the waves.
+        siblings: executed targets of the same family, whose machine code may be the same.
     """
 
-    kernel: str
-    config: str
-    arch: str
-    family: str
-    wave: int
-    compiled: bool = False
-    executed: bool = False
-    max_rel_err: float | None = None
-    vgprs: int | None = None
-    lds: int | None = None
-    spills: int | None = None
-    orders: list[str] = field(default_factory=list)
-    ok: bool = True
-    note: str = ""
-    limit: float | None = None
-    coverage: float | None = None
-    reassembled: bool | None = None
-    warps: int | None = None
-    agprs: int | None = None
-    sgprs: int | None = None
-    instructions: int | None = None
-    cas_loops: int | None = None
-
-
-@dataclass
-class Outcome:
-    """What a case on a target said: machine code by configuration, gates by order, and what stopped it."""
-
-    case: str
+    cases: tuple[tuple[str, tuple[Configuration, ...]], ...]
     target: Target
-    code: dict[Configuration, tuple[dict[str, Any], np.ndarray, bool]] = field(default_factory=dict)
-    orders: list[str] = field(default_factory=list)
-    gates: list[tuple[str, str, float, float, bool]] = field(default_factory=list)  # order, name, error, limit, ok
-    stopped_at: Configuration | None = None
-    stopped_by: str = ""
+    attributes: bool
+    orders: tuple[str, ...]
+    siblings: tuple[Target, ...] = ()
+
+    @property
+    def configurations(self) -> set[Configuration]:
+        """All of them."""
+        return {config for _, configs in self.cases for config in configs}
+
+    @property
+    def length(self) -> int:
+        """About how long it takes, for the longest to be first."""
+        return len(self.orders) * sum(len(configs) for _, configs in self.cases)
+
+
+def execute_all(job: Job) -> list[Outcome]:
+    """The cases of a job; never raises."""
+    outcomes = []
+    for name, configs in job.cases:
+        same_as = _same_code(configs, job.target, job.siblings)
+        if same_as is None:
+            outcomes.append(execute(name, job.target, job.attributes, job.orders))
+            continue
+        code: dict[Configuration, Code] = {
+            c: (_numbers(compile_for(c, job.target)), None, _reassembled(c, job.target)) for c in configs
+        }
+        outcomes.append(Outcome(name, job.target, job.attributes, code, same_as=same_as))
+    return outcomes
+
+
+def _same_code(configs: Sequence[Configuration], target: Target, siblings: Sequence[Target]) -> Target | None:
+    """The first of a target's siblings with the same machine code for all of these configurations."""
+    for sibling in siblings:
+        with contextlib.suppress(CompileError):
+            pairs = ((compile_for(config, target), compile_for(config, sibling)) for config in configs)
+            if all(mine.machine_code == other.machine_code for mine, other in pairs):
+                return sibling
+    return None
+
+
+@functools.cache
+def _reassembled(config: Configuration, target: Target) -> bool:
+    return reassembled(compile_for(config, target))
 
 
 def execute(case_name: str, target: Target, attributes: bool, orders: Sequence[str]) -> Outcome:
@@ -83,7 +103,7 @@ def execute(case_name: str, target: Target, attributes: bool, orders: Sequence[s
 
     torch.set_num_threads(1)
     case = next(case for case in cases() if case.name == case_name)
-    outcome, emulation = Outcome(case_name, target), Emulation(target, attributes)
+    outcome, emulation = Outcome(case_name, target, attributes), Emulation(target, attributes)
     for seed, order in enumerate(orders):
         emulation.order, emulation.seed = order, seed
         try:
@@ -99,15 +119,11 @@ def execute(case_name: str, target: Target, attributes: bool, orders: Sequence[s
     if undeclared and not outcome.stopped_by:
         outcome.stopped_by = f"{case_name} launches {', '.join(sorted(undeclared))}, which it does not declare"
     for config, done in emulation.executed.items():
-        outcome.code[config] = (
-            numbers(done.compiled),
-            done.reached,
-            reassembled(done.compiled),
-        )
+        outcome.code[config] = _numbers(done.compiled), done.reached, _reassembled(config, target)
     return outcome
 
 
-def numbers(compiled: Compiled) -> dict[str, Any]:
+def _numbers(compiled: Compiled) -> dict[str, Any]:
     """A row's columns about machine code."""
     names = ("vgprs", "agprs", "sgprs", "lds", "spills", "warps", "instructions", "cas_loops")
     return {name: getattr(compiled, name) for name in names}
@@ -116,7 +132,7 @@ def numbers(compiled: Compiled) -> dict[str, Any]:
 def compile_only(config: Configuration, target: Target) -> dict[str, Any] | str:
     """Numbers of a configuration on a target, or why there are none; never raises."""
     try:
-        return numbers(compile_for(config, target))
+        return _numbers(compile_for(config, target))
     except CompileError as error:
         return str(error)
 
@@ -142,14 +158,20 @@ class Plan:
     quick: bool = False
 
     def runs(self, target: Target, attributes: bool) -> tuple[str, ...]:
-        """The orders that a target is executed in: all on one target of a family, the first on the others."""
+        """The orders that a target is executed in; plain launches on one target of a family alone."""
         if target.vendor != "amd" or compiles(target.name, triton_version()) is False:
             return ()
+        return self.orders[attributes] if attributes or target == self.leader(target) else ()
+
+    def runs_case(self, case: Case, target: Target, attributes: bool) -> bool:
+        """Whether a case is executed: with the JIT's attributes on one target of a family all are; plain, and on the
+        family's others, those of a quick proof, in which every kernel is."""
+        return case.quick or (attributes and target == self.leader(target))
+
+    def leader(self, target: Target) -> Target:
+        """The one target of a family that stands for it."""
         family = [t for t in self.targets if t.family == target.family]
-        first = next((t for t in family if t.name in EXECUTED), family[0])
-        if target == first:
-            return self.orders[attributes]
-        return self.orders[attributes][:1] if attributes else ()
+        return next((t for t in family if t.name in EXECUTED), family[0])
 
 
 def make_plan(kernel: str, targets: tuple[Target, ...], cases: tuple[Case, ...], quick: bool, jobs: int | None) -> Plan:
@@ -184,113 +206,68 @@ def chosen_cases(pattern: str, quick: bool) -> tuple[Case, ...]:
 
 def prove(plan: Plan, progress: Callable[[int, int], None] = lambda done, total: None) -> list[Row]:
     """Compile and execute; rows by kernel, configuration and target."""
-    launched = _matching(plan, set().union(*recorded(plan.cases).values()))
-    large = [] if plan.quick else _matching(plan, of_large_launches(launched))
+    by_case = recorded(plan.cases)
+    launched = _matching(plan, set().union(*by_case.values()))
     possible = [t for t in plan.targets if t.path == "triton" and compiles(t.name, triton_version()) is not False]
-    runs = [(c.name, t, a, o) for t in possible for a in (True, False) if (o := plan.runs(t, a)) for c in plan.cases]
-    executed = {target for _, target, _, _ in runs}
+    jobs = _jobs(plan, possible, by_case)
+    executed = {job.target for job in jobs}
+    builds = list(_builds(plan, possible, launched, executed))
     with ProcessPoolExecutor(plan.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        cases_ = [pool.submit(execute, *run) for run in runs]
-        builds = {
-            (config, target): pool.submit(compile_only, config, target)
-            for target in possible
-            for config in (large if target in executed else launched + large)
-        }
-        for done, future in enumerate(as_completed([*cases_, *builds.values()]), 1):
+        runs = [pool.submit(execute_all, job) for job in jobs]
+        compiled = [pool.submit(compile_only, config, target) for config, target, _ in builds]
+        lengths = {**dict(zip(runs, (job.length for job in jobs), strict=True)), **dict.fromkeys(compiled, 1)}
+        done = 0
+        for future in as_completed(lengths):
             future.result()
-            progress(done, len(cases_) + len(builds))
-    outcomes, compiled = [f.result() for f in cases_], {key: f.result() for key, f in builds.items()}
+            done += lengths[future]
+            progress(done, sum(lengths.values()))
+    outcomes = completed(outcome for run in runs for outcome in run.result())
     ran = _matching(plan, {config for o in outcomes for config in (*o.code, o.stopped_at) if config})
-    rows = [row for target in plan.targets if target in executed for row in _executed_rows(target, ran, outcomes)]
-    rows += _missing_rows(launched, executed, rows)
-    rows += [_compiled_row(config, target, found) for (config, target), found in compiled.items()]
-    rows += [_absent_row(config, target) for target in plan.targets if target not in possible for config in launched]
+    rows = [row for target in plan.targets if target in executed for row in executed_rows(target, ran, outcomes)]
+    planned = {(config, job.target) for job in jobs for config in _matching(plan, job.configurations)}
+    rows += missing_rows(planned, rows)
+    rows += [compiled_row(*build, future.result()) for build, future in zip(builds, compiled, strict=True)]
+    rows += [absent_row(config, target) for target in plan.targets if target not in possible for config in launched]
+    others = {target: plan.leader(target) for target in executed}
+    rows += [left_row(c, t, leader) for t, leader in others.items() for c in launched if (c, t) not in planned]
     return sorted(rows, key=lambda row: (row.kernel, row.config))
+
+
+def _jobs(plan: Plan, possible: Sequence[Target], by_case: Mapping[str, set[Configuration]]) -> list[Job]:
+    """What is executed, the longest first."""
+    groups: dict[str, list[Case]] = {}
+    for case in plan.cases:
+        groups.setdefault(case.group, []).append(case)
+    jobs = []
+    for place, target in enumerate(possible):
+        leader = plan.leader(target)
+        others = (leader, *(t for t in possible[:place] if t.family == target.family and t != leader))
+        for attributes in (True, False):
+            orders = plan.runs(target, attributes)
+            for group in groups.values() if orders else ():
+                mine = [case for case in group if plan.runs_case(case, target, attributes)]
+                known = tuple((case.name, _known(by_case[case.name], attributes)) for case in mine)
+                jobs.append(Job(known, target, attributes, orders, () if target == leader else others))
+    jobs = [job for job in jobs if job.cases]
+    return sorted(jobs, key=lambda job: -job.length)
+
+
+def _builds(
+    plan: Plan, possible: Sequence[Target], launched: Sequence[Configuration], executed: set[Target]
+) -> Iterator[tuple[Configuration, Target, str]]:
+    """What is only compiled, and why."""
+    large = [] if plan.quick else _matching(plan, of_large_launches(launched))
+    for target in possible:
+        if target not in executed:
+            yield from ((config, target, "there is no emulator for NVIDIA") for config in launched)
+        if target.name in LARGE_TARGETS:
+            yield from ((config, target, "launches too large for it") for config in large)
+
+
+def _known(configs: Iterable[Configuration], attributes: bool) -> tuple[Configuration, ...]:
+    return tuple(configs if attributes else {config.plain() for config in configs})
 
 
 def _matching(plan: Plan, found: Iterable[Configuration]) -> list[Configuration]:
     names = (plan.kernel, f"*.{plan.kernel}")
     return sorted((c for c in found if any(fnmatch.fnmatch(c.name, n) for n in names)), key=lambda c: (c.name, c.label))
-
-
-def _row(config: Configuration, target: Target) -> Row:
-    return Row(config.name, config.label, target.name, target.family, target.wave)
-
-
-def _executed_rows(target: Target, configs: Iterable[Configuration], outcomes: Iterable[Outcome]) -> Iterable[Row]:
-    """Rows of an executed target: a configuration stands as the worst of the cases that launched it."""
-    mine = [outcome for outcome in outcomes if outcome.target == target]
-    for config in configs:
-        row, reached, notes = _row(config, target), None, []
-        for outcome in mine:
-            if config in outcome.code:
-                columns, seen, same = outcome.code[config]
-                row.compiled, row.executed = True, True
-                row.reassembled = same and row.reassembled is not False
-                reached = seen if reached is None else reached | seen
-                for name, value in columns.items():
-                    setattr(row, name, value)
-                row.orders += [order for order in outcome.orders if order not in row.orders]
-                _take_gates(row, outcome, notes)
-            if outcome.stopped_at == config or (
-                outcome.stopped_by and not outcome.stopped_at and config in outcome.code
-            ):
-                row.ok = False
-                notes.append(outcome.stopped_by)
-        if not row.executed and not notes:
-            continue  # another target's
-        if row.reassembled is False:
-            row.ok = False
-            notes.append("the executed text does not assemble to the binary")
-        row.coverage = None if reached is None else float(reached.mean())
-        row.note = "; ".join(dict.fromkeys(notes))
-        yield row
-
-
-def _take_gates(row: Row, outcome: Outcome, notes: list[str]) -> None:
-    for order, name, error, limit, ok in outcome.gates:
-        if limit and (row.max_rel_err is None or row.limit is None or error / limit > row.max_rel_err / row.limit):
-            row.max_rel_err, row.limit = error, limit
-        if not ok:
-            row.ok = False
-            notes.append(f"{outcome.case}, {order}: {name} is off by {error:.3g}, limit {limit:.3g}")
-
-
-def _missing_rows(launched: list[Configuration], executed: set[Target], rows: list[Row]) -> list[Row]:
-    """Rows of what should have been executed, but its cases stopped before it."""
-    there = {(row.kernel, row.config, row.arch) for row in rows}
-    missing = [_row(config, target) for target in executed for config in launched]
-    missing = [row for row in missing if (row.kernel, row.config, row.arch) not in there]
-    for row in missing:
-        row.ok, row.note = False, "not covered: every case that launches it stopped before"
-    return missing
-
-
-def _compiled_row(config: Configuration, target: Target, found: dict[str, Any] | str) -> Row:
-    """The row of what is compiled, but not executed."""
-    row = _row(config, target)
-    if isinstance(found, str):  # where nobody has tried this Triton, it may refuse
-        row.ok = compiles(target.name, triton_version()) is not True
-        row.note = f"not covered: Triton {triton_version()}: {found}"
-        return row
-    row.compiled = True
-    for name, value in found.items():
-        setattr(row, name, value)
-    large = target.vendor == "amd"
-    row.note = "compiled; not executed: " + (
-        "launches too large for it" if large else "there is no emulator for NVIDIA"
-    )
-    return row
-
-
-def _absent_row(config: Configuration, target: Target) -> Row:
-    """The row of a target that nothing is compiled for."""
-    row = _row(config, target)
-    unsupported = target.path == "cpu"
-    row.note = "not supported, CPU path" if unsupported else f"Triton {triton_version()} does not compile for it"
-    return row
-
-
-def as_json(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    """Rows for machines."""
-    return [asdict(row) for row in rows]

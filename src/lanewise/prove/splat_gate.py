@@ -53,6 +53,8 @@ def kernel_run(
         deterministic=kernels.deterministic,
     )
     grads = _gradients((colors, alphas), leaves, upstream)
+    if scene.options.get("absgrad"):
+        grads["absgrad"] = meta["means2d"].absgrad
     host = {k: v.detach().cpu() if isinstance(v, Tensor) else v for k, v in meta.items()}
     return (colors.detach().cpu(), alphas.detach().cpu()), {k: v.cpu() for k, v in grads.items()}, host
 
@@ -111,7 +113,20 @@ def replayed_run(scene: Scene, upstream: tuple[Tensor, Tensor | None], meta: dic
     if "backgrounds" in t:
         out = out + T * t["backgrounds"].reshape(B * C, 1, 1, -1)
     outputs = tuple(x.reshape(*batch, C, *x.shape[1:]) for x in (out, 1 - T))
-    return outputs, _gradients(outputs, leaves, upstream)
+    grads = _gradients(outputs, leaves, upstream, again=True)
+    if scene.options.get("absgrad"):
+        total = _absolute_gradient(outputs, projected.means2d, upstream)
+        grads["absgrad"] = total.reshape(*batch, C, N, 2)
+    return outputs, grads
+
+
+def _absolute_gradient(outputs: Sequence[Tensor], means2d: Tensor, upstream: Sequence[Tensor | None]) -> Tensor:
+    """The sum over pixels of the absolute values of each pixel's gradient, of the shape of `means2d`."""
+    reached = [(out * v.to(out)).sum(-1).flatten() for out, v in zip(outputs, upstream, strict=True) if v is not None]
+    pixels = torch.stack(reached).sum(0)
+    one = torch.eye(len(pixels), dtype=pixels.dtype)
+    (each,) = torch.autograd.grad(pixels, means2d, one, is_grads_batched=True)
+    return each.abs().sum(0)
 
 
 def _gradients(

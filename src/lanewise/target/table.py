@@ -106,16 +106,21 @@ def compiles(name: str, triton_version: str) -> bool | None:
     return target.name not in NOT_COMPILED.get(release, ())
 
 
-# AMD's targets for which Triton compiles an fp32 `tl.atomic_add` to one instruction (global_atomic_add_f32), and the
-# first of the releases 3.4, 3.6 and 3.9 that does. For the others it writes a loop around a compare-and-swap, which
-# starts again whenever another program was faster: for gfx90a and gfx11 too, although they have the instruction. Found
-# by compiling a kernel for each, with addresses that are only known when it runs. (Where Triton's JIT sees tensors of
-# less than 2 GiB, 3.9 does use the instruction of gfx11, as buffer_atomic_add_f32.)
-FLOAT_ATOMICS_SINCE = {"gfx942": (3, 4), "gfx950": (3, 4), "gfx1200": (3, 4), "gfx1201": (3, 4)}
+# AMD's targets for which Triton's JIT compiles an fp32 `tl.atomic_add` to one instruction (global_atomic_add_f32 or
+# buffer_atomic_add_f32) on tensors of less than 2 GiB, and the first of the releases 3.4, 3.6 and 3.9 that does. For
+# the others it writes a loop around a compare-and-swap, which starts again whenever another program was faster: for
+# gfx90a too, although it has the instruction. Found by compiling for each what the JIT knows of such tensors, with
+# addresses that are only known when it runs. On tensors of 2 GiB and more RDNA 3 has the loop in 3.9 too; the others
+# have the instruction there as well.
+FLOAT_ATOMICS_SINCE = {
+    **dict.fromkeys(("gfx942", "gfx950", "gfx1200", "gfx1201"), (3, 4)),
+    **dict.fromkeys(("gfx1100", "gfx1101", "gfx1102", "gfx1103", "gfx1150", "gfx1151"), (3, 9)),
+}
 
 
 def float_atomics(name: str, triton_version: str) -> bool:
-    """Whether adding to an fp32 number in memory is one instruction; False for AMD's targets that are not known.
+    """Whether adding to an fp32 number in memory, in a tensor of less than 2 GiB, is one instruction; False for AMD's
+    targets that are not known.
 
     Args:
         name: of the architecture, as for `find`; those of NVIDIA, and the CPU, need not be in the table.
