@@ -78,7 +78,7 @@ def test_launches_are_what_the_launch_cache_asks_for(last: bool, half: bool, mon
         for layer in layers:
             layer = replace(layer, channels_last=last, dtype=torch.float16 if half else torch.float32)
             run(layer, *operands(layer))
-    assert {"kernels.correlate", "kernels_depthwise.correlate", "kernels_depthwise.weight_grad"} <= launched
-    pointwise = {"kernels_pointwise.narrow", "kernels_pointwise.wide", "kernels_pointwise.weight_grad"}
+    assert {"kernels.correlate", "kernels_depthwise.depthwise", "kernels_depthwise.depthwise_weight"} <= launched
+    pointwise = {"kernels_pointwise.narrow", "kernels_pointwise.wide", "kernels_pointwise.pointwise_weight"}
     assert pointwise.isdisjoint(launched) if last else pointwise <= launched
     assert "kernels_layout.transpose" in launched or (last and half)

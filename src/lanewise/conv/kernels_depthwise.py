@@ -23,7 +23,7 @@ def _pixels(v, CHANNELS_LAST: tl.constexpr):
         "yn", "yc", "yd", "yh", "yw", "KD", "KH", "KW", "sd", "sh", "sw", "pd", "ph", "pw", "dd", "dh", "dw",
     ]
 )  # fmt: skip
-def correlate(
+def depthwise(
     x, w, bias, y, pixels, C, M, ID, IH, IW, OD, OH, OW, xn, xc, xd, xh, xw, yn, yc, yd, yh, yw,
     KD, KH, KW, sd, sh, sw, pd, ph, pw, dd, dh, dw,
     TRANSPOSED: tl.constexpr, VOLUME: tl.constexpr, SAME: tl.constexpr, LAST: tl.constexpr, BIAS: tl.constexpr,
@@ -83,7 +83,7 @@ def correlate(
         "yn", "yc", "yd", "yh", "yw", "KD", "KH", "KW", "sd", "sh", "sw", "pd", "ph", "pw", "dd", "dh", "dw",
     ]
 )  # fmt: skip
-def weight_grad(
+def depthwise_weight(
     x, dy, parts, N, steps, C, M, ID, IH, IW, OD, OH, OW, xn, xc, xd, xh, xw, yn, yc, yd, yh, yw,
     KD, KH, KW, sd, sh, sw, pd, ph, pw, dd, dh, dw,
     VOLUME: tl.constexpr, SAME: tl.constexpr, LAST: tl.constexpr, ALIGN: tl.constexpr,

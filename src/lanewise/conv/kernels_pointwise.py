@@ -116,7 +116,7 @@ def wide(
 
 
 @triton.jit(do_not_specialize=["splits", "tiles", "P", "CI", "CO", "xn", "xc", "yn", "yc", "part"])
-def weight_grad(
+def pointwise_weight(
     x, dy, parts, splits, tiles, P, CI, CO, xn, xc, yn, yc, part,
     ALIGN: tl.constexpr, W_ALIGN: tl.constexpr, WHOLE: tl.constexpr, PRECISION: tl.constexpr,
     BM: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr, BP: tl.constexpr, STAGES: tl.constexpr,

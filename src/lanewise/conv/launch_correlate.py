@@ -29,6 +29,7 @@ from lanewise.conv.launch_operands import (
     multiprocessors,
     ordered,
     pointwise,
+    stages,
     strides,
     transposed_steps,
     usable,
@@ -114,7 +115,7 @@ def _correlate_dense(
         BM=block.m,
         BN=block.n,
         BK=block.k,
-        STAGES=block.stages,
+        STAGES=stages(block.stages, x.device),
         options={"num_warps": block.num_warps},
     )
     add_parts(parts, y, splits)
@@ -168,7 +169,7 @@ def _correlate_pointwise(x: Tensor, w: Tensor, bias: Tensor | None, y: Tensor, h
         BM=block.m,
         BN=block.n,
         BK=block.k,
-        STAGES=block.stages,
+        STAGES=stages(block.stages, x.device),
         options={"num_warps": block.num_warps},
     )
 
@@ -181,7 +182,7 @@ def _correlate_depthwise(
     pixels = count_pixels(problem.n, y.shape[2:])
     BP, BC = (16, 64) if last else (512, 1)
     launch(
-        kernels_depthwise.correlate,
+        kernels_depthwise.depthwise,
         grid(ceil_div(pixels, BP) * ceil_div(y.shape[1], BC)),
         *(x, w.contiguous(), bias, y, pixels, problem.c, problem.k // problem.c, *x.shape[2:], *y.shape[2:]),
         *(*strides(x), *strides(y), *axis_steps(problem)),

@@ -124,6 +124,15 @@ def _offered(device: torch.device, precision: str) -> str:
     return next(p for p in target.dot_precisions if p in offered)  # Triton 3.4 has no bf16x6
 
 
+def stages(wanted: int, device: torch.device) -> int:
+    """How many steps' loads a loop has under way: as many as wanted where they go to shared memory by themselves.
+
+    That is on NVIDIA. On AMD they take registers that the products need, and Triton 3.9 leaves out a wait for gfx11:
+    the stores of one step are not waited for before the barrier of the next. `lanewise prove` found that.
+    """
+    return wanted if device.type == "cuda" and torch.version.hip is None else 1
+
+
 @functools.cache
 def multiprocessors(device: torch.device) -> int:
     """How many programs run at a time, or a few of them each; two on a CPU, where the interpreter runs them in turn."""

@@ -26,6 +26,7 @@ from lanewise.conv.launch_operands import (
     multiprocessors,
     ordered,
     pointwise,
+    stages,
     strides,
     usable,
     volume,
@@ -80,7 +81,7 @@ def _weight_dense(x: Tensor, dy: Tensor, dw: Tensor, problem: Problem, how: str)
         BM=block.m,
         BN=block.n,
         BP=block.k,
-        STAGES=block.stages,
+        STAGES=stages(block.stages, x.device),
         options={"num_warps": block.num_warps},
     )
     add_parts(parts, dw, count)
@@ -105,7 +106,7 @@ def _weight_pointwise(x: Tensor, dy: Tensor, dw: Tensor, how: str) -> None:
     parts = _parts(dw, splits)
     (xn, xc, *_), (yn, yc, *_) = strides(x), strides(dy)
     launch(
-        kernels_pointwise.weight_grad,
+        kernels_pointwise.pointwise_weight,
         grid(tiles * splits),
         *(x, dy, parts, splits, count, P, inputs, outputs, xn, xc, yn, yc, dw.numel()),
         ALIGN=math.gcd(alignment(x, 4, P), alignment(dy, 4, P)),
@@ -116,7 +117,7 @@ def _weight_pointwise(x: Tensor, dy: Tensor, dw: Tensor, how: str) -> None:
         N1=N1,
         N2=N2,
         BP=block.k,
-        STAGES=block.stages,
+        STAGES=stages(block.stages, x.device),
         options={"num_warps": block.num_warps},
     )
     add_parts(parts, dw, splits)
@@ -134,7 +135,7 @@ def _weight_depthwise(x: Tensor, dy: Tensor, dw: Tensor, problem: Problem) -> No
     count, steps = blocks.splits(pixels, block, tiles, dw.numel(), processors, False, FILL)
     parts = _parts(dw, count)
     launch(
-        kernels_depthwise.weight_grad,
+        kernels_depthwise.depthwise_weight,
         grid(tiles * count),
         *(x, dy, parts, problem.n, steps, problem.c, problem.k // problem.c, *x.shape[2:], *dy.shape[2:]),
         *(*strides(x), *strides(dy), *axis_steps(problem)),
