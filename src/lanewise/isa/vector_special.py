@@ -126,8 +126,7 @@ def _fma_mix(operands: list[Operand], modifiers: dict[str, Any], layout: Layout,
     if len(operands) != 4:
         raise UnsupportedInstruction("operand count")
     high, half = modifiers.pop("op_sel", [0, 0, 0]), modifiers.pop("op_sel_hi", [0, 0, 0])
-    reads = [_mixed(o, *select, layout) for o, *select in zip(operands[1:], half, high, strict=True)]
-    a, b, c = reads
+    a, b, c = (_mixed(o, x, y, layout) for o, x, y in zip(operands[1:], half, high, strict=True))
     if result == "f":
         write = destination(layout, operands[0], "f")
         return lambda w: write(w, m.fma(a(w), b(w), c(w)))

@@ -41,7 +41,8 @@ HARMONICS = ("sh.harmonics", "sh.harmonics_backward")
 SUMS = ("conv.bias_grad", "conv.add_parts")
 DENSE = ("conv.correlate", "conv.weight_grad", "conv.transpose", *SUMS)
 DEPTHWISE = ("conv.depthwise", "conv.depthwise_weight", *SUMS)
-POINTWISE = ("conv.narrow", "conv.wide", "conv.pointwise_weight", "conv.transpose", *SUMS)
+POINTWISE = ("conv.narrow", "conv.pointwise_weight", "conv.transpose", *SUMS)
+WIDE = ("conv.wide", *POINTWISE[1:])
 LOSS = ("photometric.similarity", "photometric.total", "photometric.gradient")
 
 
@@ -281,24 +282,26 @@ def _training() -> Iterator[Case]:
 
 def _convolutions() -> Iterator[Case]:
     """Blocks of 16 and 32 channels, and of 64 pixels; images at 0, past 2^31 and past 2^32 bytes of one slice."""
-    half, brain, whole, cut = torch.float16, torch.bfloat16, {"padding": (1, 1)}, {"channels_last": True}
-    far = {"apart": 2**29 - 2**8, "n": 3, "dot": "ieee"}  # 2^29 numbers are 2^31 bytes
+    half, brain = torch.float16, torch.bfloat16
+    padded: dict[str, Any] = {"padding": (1, 1)}
+    last: dict[str, Any] = {"channels_last": True}
+    far: dict[str, Any] = {"apart": 2**29 - 2**8, "n": 3, "dot": "ieee"}  # 2^29 numbers are 2^31 bytes
     steps: dict[str, Any] = {"stride": (2, 1), "padding": (1, 0), "groups": 2, "dot": "ieee"}
     for name, kernels, quick, layer in (
-        ("2x2, 33 to 17 channels", DENSE, True, Layer(1, 33, 17, (4, 5), (2, 2), **whole, **cut)),
+        ("2x2, 33 to 17 channels", DENSE, True, Layer(1, 33, 17, (4, 5), (2, 2), **padded, **last)),
         ("3x2, steps of 2 and 1, 2 groups, ieee", DENSE, False, Layer(1, 8, 6, (5, 4), (3, 2), **steps)),
-        ("2x2, 32 to 33 channels, fp16", DENSE, True, Layer(1, 32, 33, (4, 5), (2, 2), dtype=half, **whole, **cut)),
+        ("2x2, 32 to 33 channels, fp16", DENSE, True, Layer(1, 32, 33, (4, 5), (2, 2), dtype=half, **padded, **last)),
         ("3x3 on 3 channels, step 2, bf16", DENSE, False, Layer(1, 3, 8, (6, 5), (3, 3), (2, 2), (1, 1), dtype=brain)),
-        ("2x2, images past 2^31 and 2^32", DENSE, False, Layer(c=4, k=4, extent=(3, 4), kernel=(2, 2), **far, **cut)),
+        ("2x2, images past 2^31 and 2^32", DENSE, False, Layer(c=4, k=4, extent=(3, 4), kernel=(2, 2), **far, **last)),
         ("1x1, 17 to 33 channels of 65", POINTWISE, False, Layer(1, 17, 33, (1, 65))),
-        ("1x1, 129 channels, fp16", POINTWISE, True, Layer(1, 129, 16, (1, 33), dtype=half)),
+        ("1x1, 129 channels, fp16", WIDE, True, Layer(1, 129, 16, (1, 33), dtype=half)),
         ("1x1, images past 2^31 and 2^32", POINTWISE, True, Layer(c=4, k=4, extent=(1, 12), **far)),
-        ("depthwise 3x3, 2 for 1", DEPTHWISE, True, Layer(1, 3, 6, (4, 5), (3, 3), groups=3, **whole)),
+        ("depthwise 3x3, 2 for 1", DEPTHWISE, True, Layer(1, 3, 6, (4, 5), (3, 3), groups=3, **padded)),
         (
             "depthwise 3x3, images past 2^31 and 2^32",
             DEPTHWISE,
             False,
-            Layer(c=4, k=4, extent=(3, 3), kernel=(3, 3), groups=4, **whole, **far, **cut),
+            Layer(c=4, k=4, extent=(3, 3), kernel=(3, 3), groups=4, **padded, **far, **last),
         ),
     ):
         yield Case(f"convolution {name}", kernels, functools.partial(gate_convolution, layer), quick)

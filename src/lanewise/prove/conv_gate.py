@@ -45,9 +45,10 @@ class Layer:
 
     @property
     def problem(self) -> Problem:
+        """The same, as the kernels' launches take it."""
         axes = zip(self.extent, self.kernel, self.stride, self.padding, self.dilation, strict=True)
-        out = [output_extent(*axis) for axis in axes]
-        geometry = ((1, *self.extent), (1, *out), (1, *self.kernel), (1, *self.stride), (0, *self.padding))
+        height, width = (output_extent(*axis) for axis in axes)
+        geometry = ((1, *self.extent), (1, height, width), (1, *self.kernel), (1, *self.stride), (0, *self.padding))
         return Problem(
             self.n, self.c, self.k, *geometry, (1, *self.dilation), self.groups, self.dtype, self.channels_last
         )
@@ -64,9 +65,10 @@ def gate_convolution(layer: Layer) -> list[GateResult]:
         launch.forward(far_x, w, bias, problem, out=y)
         launch.input_grad(far_dy, w, problem, out=dx)
         got = y, dx, launch.weight_grad(far_x, far_dy, problem), launch.bias_grad(far_dy)
-    limits = (LIMITS[layer.dtype],) * 3 + (LIMITS[torch.float32],)
-    names = ("y", "dx", "dw", "db")
-    return [gate(*pair, floor=limit) for *pair, limit in zip(names, got, truth, limits, strict=True)]
+    return [
+        gate(name, a, b, floor=LIMITS[torch.float32 if name == "db" else layer.dtype])
+        for name, a, b in zip(("y", "dx", "dw", "db"), got, truth, strict=True)
+    ]
 
 
 @contextlib.contextmanager
