@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from isa_lab import kernel
 
-from lanewise.isa import Buffer, MemoryFault, load
+from lanewise.isa import Buffer, MemoryFault, UnsupportedInstruction, load
 
 COPY = """
     s_load_b128 s[4:7], s[0:1], 0x0
@@ -139,3 +139,26 @@ def test_lds_holds_nan_until_it_is_written_and_has_an_end():
     assert np.isnan(out).all()
     with pytest.raises(MemoryFault, match="LDS"):
         load(kernel(body.format(offset=" offset:4"), lds=128)).run((1,), [None, out])
+
+
+@pytest.mark.parametrize(
+    ("opcode", "offset", "want"),
+    [("u8", 1, 0x82), ("i8", 1, 0xFFFFFF82), ("u16", 2, 0xF384), ("i16", 2, 0xFFFFF384), ("u8", 3, 0xF3)],
+)
+def test_scalar_loads_of_bytes_and_halves(opcode: str, offset: int, want: int):
+    """Since generation 12, from any byte and any half."""
+    text = f"""
+        s_load_b128 s[4:7], s[0:1], 0x0
+        v_lshlrev_b32_e32 v1, 2, v0
+        s_wait_kmcnt 0x0
+        s_load_{opcode} s8, s[4:5], {offset:#x}
+        s_wait_kmcnt 0x0
+        v_mov_b32_e32 v2, s8
+        global_store_b32 v1, v2, s[6:7]
+        s_endpgm
+    """
+    x, out = np.array([0xF3848201, 0], np.uint32), np.zeros(32, np.uint32)
+    load(kernel(text, arch="gfx1201")).run((1,), [x, out])
+    assert (out == want).all()
+    with pytest.raises(UnsupportedInstruction, match="opcode"):
+        load(kernel(text.replace("s_wait_kmcnt 0x0", "s_waitcnt lgkmcnt(0)"), arch="gfx1151"))

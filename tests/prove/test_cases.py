@@ -21,7 +21,7 @@ def named(part: str) -> Case:
 
 
 def test_every_case_is_in_a_group_with_the_kernels_it_shares():
-    assert named("129 Gaussians, 8 x 4").group == named("3rd degree, as in training").group == "rasterize"
+    assert named("129 Gaussians, 8 x 9").group == named("3rd degree, as in training").group == "rasterize"
     assert named("no Gaussians").group == "rasterize"
     assert {named(n).group for n in ("65 covariances", "1025 parameters", "degree 4")} == {"projection", "adam", "sh"}
 

@@ -12,7 +12,7 @@ from lanewise.isa.memory import GUARD
 from lanewise.isa.parse import NULL, Instruction, Operand
 from lanewise.isa.scalar import read, read64
 from lanewise.isa.state import I64, U64, D, Layout, U, Waves
-from lanewise.isa.transfer import ATOMICS, atomic, load, note_read, store, width
+from lanewise.isa.transfer import ATOMICS, atomic, gather, load, note_read, store, width
 
 Run = Callable[[Waves], None]
 Array = Any
@@ -189,12 +189,12 @@ def decode_scratch(ins: Instruction, layout: Layout) -> Run:
 
 
 def decode_scalar_load(ins: Instruction, layout: Layout) -> Run:
-    """s_load_*: one address a wave."""
+    """s_load_*: one address a wave; since generation 12 of bytes and halves too."""
     o, modifiers = ins.operands, ins.modifiers
     form = width(ins.opcode.removeprefix("s_load_"))
     offset = U64(modifiers.pop("offset", 0) & (1 << 64) - 1)
     _returns(modifiers)
-    if form.bytes != 4 or len(o) != 3:
+    if form.part or (form.bytes != 4 and layout.generation < 12) or len(o) != 3:
         raise UnsupportedInstruction("opcode")
     base = read64(layout, o[1])
     more = None if o[2].kind == "c" else read(layout, o[2])
@@ -205,7 +205,10 @@ def decode_scalar_load(ins: Instruction, layout: Layout) -> Run:
     def run(w: Waves) -> None:
         address = base(w) + offset if more is None else base(w) + offset + more(w)
         memory, space = w.machine.memory, w.machine.space
-        if w.count == 1:
+        if form.bytes < 4:
+            where = memory.positions(np.broadcast_to(address, (w.count,)), None, form.total, form.bytes)
+            values = gather(space, where, form)[0][:, None]
+        elif w.count == 1:
             at = memory.position(int(address[0]), form.total)
             where, values = np.array([at]), space.views[U][at >> 2 : (at >> 2) + n][None]
         else:

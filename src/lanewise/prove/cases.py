@@ -118,7 +118,7 @@ def _scenes() -> Iterator[Case]:
     yield scene(name, HARMONICS, N=33, width=8, sh_degree=1, absgrad=True, **training)
     name = "32 Gaussians, antialiased, as in training"
     yield scene(name, HARMONICS, N=32, width=8, sh_degree=1, **smooth, **training)
-    yield scene("129 Gaussians, 8 x 4", N=129, width=8, height=4)
+    yield scene("129 Gaussians, 8 x 9, first degree", HARMONICS, N=129, width=8, height=9, sh_degree=1)
 
 
 def _gate_scene(scene: Scene, ordered: bool, wide: bool) -> list[GateResult]:
