@@ -285,24 +285,23 @@ def _convolutions() -> Iterator[Case]:
     half, brain = torch.float16, torch.bfloat16
     padded: dict[str, Any] = {"padding": (1, 1)}
     last: dict[str, Any] = {"channels_last": True}
-    far: dict[str, Any] = {"apart": 2**29 - 2**8, "n": 3, "dot": "ieee"}  # 2^29 numbers are 2^31 bytes
-    steps: dict[str, Any] = {"stride": (2, 1), "padding": (1, 0), "groups": 2, "dot": "ieee"}
+    far: dict[str, Any] = {"apart": 2**29 - 2**8, "n": 3}  # 2^29 numbers are 2^31 bytes
+    steps: dict[str, Any] = {"kernel": (3, 2), "stride": (2, 1), "padding": (1, 0), "groups": 2, "dot": "ieee"}
+    deep: dict[str, Any] = {"kernel": (3, 3), "groups": 3, "extent": (3, 4), "c": 3}
     for name, kernels, quick, layer in (
         ("2x2, 33 to 17 channels", DENSE, True, Layer(1, 33, 17, (4, 5), (2, 2), **padded, **last)),
-        ("3x2, steps of 2 and 1, 2 groups, ieee", DENSE, False, Layer(1, 8, 6, (5, 4), (3, 2), **steps)),
-        ("2x2, 32 to 33 channels, fp16", DENSE, True, Layer(1, 32, 33, (4, 5), (2, 2), dtype=half, **padded, **last)),
-        ("3x3 on 3 channels, step 2, bf16", DENSE, False, Layer(1, 3, 8, (6, 5), (3, 3), (2, 2), (1, 1), dtype=brain)),
-        ("2x2, images past 2^31 and 2^32", DENSE, False, Layer(c=4, k=4, extent=(3, 4), kernel=(2, 2), **far, **last)),
-        ("1x1, 17 to 33 channels of 65", POINTWISE, False, Layer(1, 17, 33, (1, 65))),
-        ("1x1, 129 channels, fp16", WIDE, True, Layer(1, 129, 16, (1, 33), dtype=half)),
-        ("1x1, images past 2^31 and 2^32", POINTWISE, True, Layer(c=4, k=4, extent=(1, 12), **far)),
-        ("depthwise 3x3, 2 for 1", DEPTHWISE, True, Layer(1, 3, 6, (4, 5), (3, 3), groups=3, **padded)),
         (
-            "depthwise 3x3, images past 2^31 and 2^32",
-            DEPTHWISE,
+            "3x2, steps, groups, images past 2^31 and 2^32, ieee",
+            DENSE,
             False,
-            Layer(c=4, k=4, extent=(3, 3), kernel=(3, 3), groups=4, **padded, **far, **last),
+            Layer(c=8, k=6, extent=(5, 4), **steps, **far),
         ),
+        ("2x2, 32 to 33 channels, fp16", DENSE, False, Layer(1, 32, 33, (4, 5), (2, 2), dtype=half, **padded, **last)),
+        ("3x3 on 3 channels, step 2, bf16", DENSE, False, Layer(1, 3, 8, (6, 5), (3, 3), (2, 2), (1, 1), dtype=brain)),
+        ("1x1, images past 2^31 and 2^32", POINTWISE, True, Layer(c=17, k=33, extent=(1, 12), **far)),
+        ("1x1, 129 channels, fp16", WIDE, True, Layer(1, 129, 16, (1, 33), dtype=half)),
+        ("depthwise, 2 for 1, images past 2^31 and 2^32", DEPTHWISE, True, Layer(k=6, **deep, **padded, **far)),
+        ("depthwise, images past 2^31 and 2^32", DEPTHWISE, False, Layer(k=3, **deep, **padded, **far, **last)),
     ):
         yield Case(f"convolution {name}", kernels, functools.partial(gate_convolution, layer), quick)
 
