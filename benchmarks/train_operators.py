@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterator
 
 import torch
-from _harness import interleaved, median, write
+from _harness import interleaved, median, replayed, write
 from torch import Tensor
 
 from lanewise.audit.gate import GateResult, gate
@@ -25,7 +25,6 @@ from lanewise.train.strategy.statistics import observe
 
 BETAS, EPS = (0.9, 0.999), 1e-15
 PARAMETERS = {"means": (3,), "quats": (4,), "scales": (3,), "opacities": (), "sh0": (1, 3), "shN": (15, 3)}
-IN_A_GRAPH = 10  # calls in one graph, so that its launch is a tenth of it
 
 
 def random(*shape: int, seed: int = 0) -> Tensor:
@@ -67,36 +66,11 @@ def gates() -> Iterator[GateResult]:
             yield gate(name, *values)
 
 
-def on_the_gpu(variants: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Median milliseconds of a call in a CUDA graph, taken in turns."""
-    graphs = {}
-    for name, run in variants.items():
-        stream = torch.cuda.Stream()
-        torch.cuda.synchronize()
-        with torch.cuda.stream(stream):
-            run()
-        torch.cuda.synchronize()
-        graphs[name] = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graphs[name]):
-            for _ in range(IN_A_GRAPH):
-                run()
-    times: dict[str, list[float]] = {name: [] for name in variants}
-    for repeat in range(repeats + 3):
-        for name, graph in graphs.items():
-            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            start.record()
-            graph.replay()
-            end.record()
-            end.synchronize()
-            if repeat >= 3:
-                times[name].append(start.elapsed_time(end) / IN_A_GRAPH)
-    return {name: median(values) for name, values in times.items()}
-
-
 def row(name: str, variants: dict[str, Callable[[], object]], repeats: int) -> dict[str, object]:
     """Milliseconds of all variants, and how many times as fast the kernels are."""
     eager = {who: median(times) for who, times in interleaved(variants, repeats, warmup=3).items()}
-    gpu = on_the_gpu({who: run for who, run in variants.items() if who != "reference"}, repeats)
+    timed = replayed({who: run for who, run in variants.items() if who != "reference"}, repeats)
+    gpu = {who: median(times) for who, times in timed.items()}
     figures = {f"{who}_gpu": ms for who, ms in gpu.items()} | {f"{who}_eager": ms for who, ms in eager.items()}
     ratios = {f"ratio_{who}_gpu": ms / gpu["ours"] for who, ms in gpu.items() if who != "ours"}
     ratios |= {f"ratio_{who}_eager": ms / eager["ours"] for who, ms in eager.items() if who != "ours"}

@@ -162,3 +162,29 @@ def test_scalar_loads_of_bytes_and_halves(opcode: str, offset: int, want: int):
     assert (out == want).all()
     with pytest.raises(UnsupportedInstruction, match="opcode"):
         load(kernel(text.replace("s_wait_kmcnt 0x0", "s_waitcnt lgkmcnt(0)"), arch="gfx1151"))
+
+
+def test_a_transposing_read_gives_columns_of_four_rows_of_sixteen():
+    """Each sixteen lanes for themselves; numbers of 16 bits."""
+    text = kernel(
+        """
+        s_load_dwordx4 s[4:7], s[0:1], 0x0
+        s_waitcnt lgkmcnt(0)
+        v_lshlrev_b32_e32 v1, 3, v0
+        global_load_dwordx2 v[2:3], v1, s[4:5]
+        s_waitcnt vmcnt(0)
+        ds_write_b64 v1, v[2:3]
+        s_waitcnt lgkmcnt(0)
+        ds_read_b64_tr_b16 v[4:5], v1
+        s_waitcnt lgkmcnt(0)
+        global_store_dwordx2 v1, v[4:5], s[6:7]
+        s_endpgm
+        """,
+        wave=64,
+        lds=512,
+        arch="gfx950",
+    )
+    given, out = np.arange(256, dtype=np.uint16), np.zeros((64, 4), np.uint16)
+    load(text).run((1,), [given, out])
+    rows = given.reshape(4, 4, 16)  # [sixteen lanes, row, column]
+    np.testing.assert_array_equal(out, rows.transpose(0, 2, 1).reshape(64, 4))

@@ -20,6 +20,7 @@ from opcode_programs import (
     Dialect,
     memory_program,
     memory_texts,
+    register,
     run,
     scalar_program,
     scalar_texts,
@@ -297,6 +298,31 @@ def test_instructions_do_what_their_definition_says(arch: str, kind: str, least:
         faults += found[:2] if found else []
     assert not faults, "\n".join(faults)
     assert tested >= least
+
+
+@pytest.mark.parametrize("arch", ["gfx1100", "gfx1201"])
+@pytest.mark.parametrize("name", ["V_FMA_MIX_F32", "V_FMA_MIXLO_F16", "V_FMA_MIXHI_F16"])
+def test_mixed_precisions_are_taken_as_the_definition_says(name: str, arch: str) -> None:
+    """Every way to choose the sources: whole words, low and high halves. The definition's loop over them is unrolled,
+    because its modifiers are bits of the instruction."""
+    table, dialect, rng = dict(definitions(DOCUMENTS[arch])), Dialect(arch), np.random.default_rng(1)
+    word, high, low = re.findall(r"\nin\[i\] = (.*)", table[name])
+    ending = table[name].rsplit("\n", 1)[1]
+    for code in range(27):
+        ways = [code // 3**i % 3 for i in range(3)]
+        whole = ending
+        for i, way in enumerate(ways):
+            whole = whole.replace(f"in[{i}]", (word, low, high)[way].replace("S[i]", f"S{i}"))
+        table[name] = whole
+        inputs = words(rng, (9, dialect.wave))
+        operands = ", ".join(register("v", ROWS[o], 32) for o in ("D0", "S0", "S1", "S2"))
+        bits = [",".join(str(int(way in chosen)) for way in ways) for chosen in ((2,), (1, 2))]
+        text = f"{name.lower()} {operands} op_sel:[{bits[0]}] op_sel_hi:[{bits[1]}]"
+        out = run(vector_program(text, dialect), inputs, 4)
+        for lane in range(dialect.wave):
+            registers = {operand: int(inputs[first - 2, lane]) for operand, first in ROWS.items()}
+            Machine(table, registers, lane).run(name)
+            assert agrees(name, whole, int(out[0, lane]), registers["D0"] & 0xFFFFFFFF), (text, lane)
 
 
 @pytest.mark.parametrize(

@@ -232,3 +232,11 @@ def test_the_quick_proof(tmp_path: Path):
     assert executed >= {(run.short(kernel), name) for kernel in run.kernels() for name in families}
     assert all(row["orders"] and row["reassembled"] and row["coverage"] > 0.2 for row in rows if row["executed"])
     assert page.read_text().count("<tr class=") == len(rows)
+
+
+def test_nvidia_is_asked_for_its_own_precision():
+    """A convolution in fp32 is launched with what a target offers; nothing else changes."""
+    config = Configuration("m:k", (), (("PRECISION", "bf16x6"), ("BM", 64)), (), ())
+    assert run._offered(config, find("sm_90")).constants == (("PRECISION", "tf32x3"), ("BM", 64))
+    assert run._offered(config, find("sm_75")).constants == (("PRECISION", "ieee"), ("BM", 64))
+    assert run._offered(config, find("gfx942")) == config

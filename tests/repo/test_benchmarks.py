@@ -17,8 +17,13 @@ GPU_SCRIPTS = {
     "splat_scaling": [],
     "splat_kernels": [],
     "long_lists": [],
+    "conv_resnet50": [],
+    "conv_sweep": [],
+    "conv_vs_vendor": [],
     "train_vs_gsplat": ["--data", "data"],
     "train_large": ["--data", "data"],
+    "conv_1x1": [],
+    "conv_tune": [],
 }
 
 

@@ -8,7 +8,9 @@ import pytest
 
 from lanewise.cli import main
 
-TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorial" / "first-scene.md"
+DOCS = Path(__file__).parents[2] / "docs"
+TUTORIAL = DOCS / "tutorial" / "first-scene.md"
+NEVER_LEARNS = DOCS / "how-to" / "my-layer-never-learns.md"
 
 
 def blocks(text: str) -> list[tuple[str, str]]:
@@ -31,6 +33,16 @@ def test_every_block_of_the_tutorial_runs(tmp_path, monkeypatch, capsys):
             assert main(arguments) == 0, f"{line}\n{capsys.readouterr().err}"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["photos", "pictures", "run", "scene.ply"]
     assert len(list((tmp_path / "pictures" / "orbit").iterdir())) == 4
+
+
+def test_the_page_on_layers_that_never_learn_runs_and_prints_what_it_says(capsys):
+    namespace: dict[str, object] = {}
+    for language, content in blocks(NEVER_LEARNS.read_text()):
+        if language == "python":
+            capsys.readouterr()
+            exec(compile(content, str(NEVER_LEARNS), "exec"), namespace)
+        else:
+            assert (language, content) == ("text", capsys.readouterr().out)
 
 
 def test_blocks_are_found_in_order():

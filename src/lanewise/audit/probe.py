@@ -11,6 +11,7 @@ from torch import Tensor
 
 from lanewise.errors import InputError
 
+PIECE = 1 << 24  # elements that an inner product converts to fp64 at a time
 LAMBDA = 6.0  # standard deviations of rounding that a healthy residual may have
 
 
@@ -46,7 +47,9 @@ class ProbeResult:
         return single**self.probes
 
 
-def adjoint_probe(function: Callable[[Tensor], Tensor], x: Tensor, *, probes: int = 3, seed: int = 0) -> ProbeResult:
+def adjoint_probe(
+    function: Callable[[Tensor], Tensor], x: Tensor, *, probes: int = 3, seed: int = 0, unit: float | None = None
+) -> ProbeResult:
     """Check the gradient of a function that is affine in `x`, without a reference and at any size.
 
     For such a function <vjp(v), u> = <v, f(u) - f(0)> for every u and v: the left side runs the backward pass, the
@@ -54,9 +57,10 @@ def adjoint_probe(function: Callable[[Tensor], Tensor], x: Tensor, *, probes: in
 
     Args:
         function: affine in its argument; its output [...] may have any shape.
-        x: where the gradient is asked for; [...] float32 or float64.
+        x: where the gradient is asked for; [...] of any floating dtype.
         probes: random directions; P(miss) falls with their number (`ProbeResult.miss_probability`).
         seed: of the random directions.
+        unit: what rounding does to an element of the gradient, relatively; the spacing of x's dtype at 1 by default.
 
     Raises:
         InputError: `x` is empty, or the output does not depend on it.
@@ -77,17 +81,22 @@ def adjoint_probe(function: Callable[[Tensor], Tensor], x: Tensor, *, probes: in
         (grad,) = torch.autograd.grad(out, leaf, v, retain_graph=True)
         with torch.no_grad():
             image = function(u).double() - origin
-        left, right = (grad.double() * u.double()).sum(), (v.double() * image).sum()
+        left, right = _inner(grad, u), _inner(v, image)
         difference = abs((left - right).item())
         if not math.isfinite(difference):  # a NaN or infinity in either direction
             return ProbeResult(math.nan, tolerance, probes, norm)
         residual = max(residual, difference)
         # Rounding moves every element of the gradient and of the image by a few units in the last place, with random
         # signs against the random directions; the image is the difference of two values.
-        unit = torch.finfo(x.dtype).eps
-        scale = (
-            torch.linalg.vector_norm(grad.double()) + torch.linalg.vector_norm(image) + torch.linalg.vector_norm(origin)
-        )
-        tolerance = max(tolerance, LAMBDA * unit * scale.item())
-        norm = max(norm, torch.linalg.vector_norm(grad.double()).item())
+        rounding = torch.finfo(x.dtype).eps if unit is None else unit
+        size = _inner(grad, grad).sqrt().item()
+        scale = size + (torch.linalg.vector_norm(image) + torch.linalg.vector_norm(origin)).item()
+        tolerance = max(tolerance, LAMBDA * rounding * scale)
+        norm = max(norm, size)
     return ProbeResult(residual, tolerance, probes, norm)
+
+
+def _inner(a: Tensor, b: Tensor) -> Tensor:
+    """<a, b> in fp64, piece by piece: fp64 copies of whole tensors of gigabytes are too much."""
+    pieces = zip(a.flatten().split(PIECE), b.flatten().split(PIECE), strict=True)
+    return torch.stack([(p.double() * q.double()).sum() for p, q in pieces]).sum()

@@ -26,6 +26,8 @@ def decode_lds(ins: Instruction, layout: Layout) -> Run:
     if m := re.fullmatch(r"(load|store)(2|_2addr)(st64|_stride64)?_(b32|b64)", kind):
         return _two_addresses(m[1], width(m[4]), 64 if m[3] else 1, o, modifiers, layout)
     offset = modifiers.pop("offset", 0)
+    if kind == "load_b64_tr_b16":
+        return _transposed(o, offset, layout)
     if m := re.fullmatch(r"(load|store)_(\w+)", kind):
         form, is_load = width(m[2]), m[1] == "load"
         if len(o) != 2:
@@ -87,6 +89,30 @@ def _two_addresses(
             store(w, w.machine.lds, at, active, row, form)
 
     return put
+
+
+def _transposed(o: list[Operand], offset: int, layout: Layout) -> Run:
+    """ds_read_b64_tr_b16: sixteen lanes read four rows of sixteen 16-bit numbers, four lanes a row, and each gets a
+    column. (AMD's documents describe that in words: there is no formula to compare it with.)"""
+    if len(o) != 2 or o[0].count != 2:
+        raise UnsupportedInstruction("operand count")
+    address, target, form = layout.row(o[1]), layout.row(o[0]), width("b64")
+    lane = np.arange(layout.wave)
+    row, within = np.arange(4), lane % 16
+    source = (lane - within)[:, None] + 4 * row + (within // 4)[:, None]  # [lane, row]
+
+    def get(w: Waves) -> None:
+        if not w.full:
+            raise UnsupportedInstruction("a transposing read where some lanes are not active")
+        at, active = _lds_positions(w, address, offset, form)
+        note_read(w.machine.lds, w, at, active, 2)
+        words = np.stack(gather(w.machine.lds, at, form), 2).astype("<u4")  # [wave, lane, word]
+        halves = np.ascontiguousarray(words).view("<u2")
+        columns = np.ascontiguousarray(halves[:, source, (within % 4)[:, None]]).view("<u4")
+        w.put(target, columns[:, :, 0])
+        w.put(target + 1, columns[:, :, 1])
+
+    return get
 
 
 def _lds_positions(w: Waves, row: int, offset: int, form: Width) -> tuple[Array, Array | None]:

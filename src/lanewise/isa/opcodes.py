@@ -53,6 +53,7 @@ TABLE: dict[str, Entry] = {
     "cvt_f32_u32": ("f", "u", lambda a: a.astype(F)),
     "cvt_i32_f32": ("i", "f", m.to_i32),
     "cvt_u32_f32": ("u", "f", m.to_u32),
+    "cvt_u32_u16": ("u", "w", np.positive),
     "cvt_f32_f16": ("f", "h", lambda a: a.astype(F)),
     "cvt_f16_f32": ("w", "f", m.half_bits),
     "cvt_f64_f32": ("D", "f", lambda a: a.astype(D)),

@@ -210,8 +210,8 @@ def load(text: str, kernel: str | None = None) -> Program:
         UnsupportedInstruction: with the line's number and text.
     """
     parsed = parse.kernel(text, kernel)
-    _check_mode(parsed)
     layout = _layout(parsed)
+    _check_mode(parsed, packed=layout.generation != 10)
     blocks = _blocks(parsed.instructions, layout)
     numbers, d = parsed.metadata, parsed.descriptor
     registers = {
@@ -226,11 +226,12 @@ def load(text: str, kernel: str | None = None) -> Program:
     )  # fmt: skip
 
 
-def _check_mode(parsed: Kernel) -> None:
+def _check_mode(parsed: Kernel, packed: bool) -> None:
+    """packed: a thread's three numbers stand in one register, which holds the first where the others are 0."""
     d = parsed.descriptor
     if d.get("float_denorm_mode_32", 3) != 3 or d.get("float_round_mode_32", 0):
         raise UnsupportedInstruction("a float mode other than round to nearest with denormals")
-    if d.get("system_vgpr_workitem_id", 0):
+    if d.get("system_vgpr_workitem_id", 0) and not packed:
         raise UnsupportedInstruction("workgroups of more than one dimension")
     if d.get("user_sgpr_private_segment_buffer", 0) and d.get("private_segment_fixed_size", 0):
         raise UnsupportedInstruction("spills through a buffer (before gfx942, and on gfx10); scratch_* are modelled")

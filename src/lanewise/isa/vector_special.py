@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from lanewise.isa import formulas as m
 from lanewise.isa.errors import UnsupportedInstruction
 from lanewise.isa.operands import Run, destination, source
 from lanewise.isa.parse import VCC, Operand
-from lanewise.isa.state import I64, POISON, U64, Layout, U, Waves
+from lanewise.isa.state import I64, POISON, U64, F, Layout, U, Waves
 
 
 def _carry(operands: list[Operand], name: str, layout: Layout) -> Run:
@@ -120,6 +121,27 @@ def _half_of(o: Operand, select: int, layout: Layout, negate: int = 0) -> Operan
     return word
 
 
+def _fma_mix(operands: list[Operand], modifiers: dict[str, Any], layout: Layout, result: str) -> Run:
+    """v_fma_mix*: a b + c in fp32, of sources that are fp32 or, where op_sel_hi says so, the half that op_sel names."""
+    if len(operands) != 4:
+        raise UnsupportedInstruction("operand count")
+    high, half = modifiers.pop("op_sel", [0, 0, 0]), modifiers.pop("op_sel_hi", [0, 0, 0])
+    a, b, c = (_mixed(o, x, y, layout) for o, x, y in zip(operands[1:], half, high, strict=True))
+    if result == "f":
+        write = destination(layout, operands[0], "f")
+        return lambda w: write(w, m.fma(a(w), b(w), c(w)))
+    row, shift = layout.row(operands[0]), U(16 * (result == "high"))
+    kept = U(0xFFFF) if result == "high" else U(0xFFFF0000)
+    return lambda w: w.put(row, w.u[row] & kept | m.half_bits(m.fma(a(w), b(w), c(w))) << shift)
+
+
+def _mixed(o: Operand, half: int, high: int, layout: Layout) -> Callable[[Waves], Any]:
+    if not half:
+        return source(layout, o, "f")
+    read = source(layout, replace(o, part="WORD_1") if high else o, "h")
+    return lambda w: read(w).astype(F)
+
+
 def _pk_mov(operands: list[Operand], modifiers: dict[str, Any], layout: Layout) -> Run:
     low, high = modifiers.pop("op_sel", [0, 0])
     modifiers.pop("op_sel_hi", None)
@@ -170,6 +192,9 @@ SPECIAL: dict[str, Callable[[list[Operand], dict[str, Any], Layout], Run]] = {
     "pk_mul_f32": lambda o, mods, layout: _packed(o, mods, layout, np.multiply),
     "pk_fma_f32": lambda o, mods, layout: _packed(o, mods, layout, m.fma),
     "pk_mov_b32": _pk_mov,
+    "fma_mix_f32": lambda o, mods, layout: _fma_mix(o, mods, layout, "f"),
+    "fma_mixlo_f16": lambda o, mods, layout: _fma_mix(o, mods, layout, "low"),
+    "fma_mixhi_f16": lambda o, mods, layout: _fma_mix(o, mods, layout, "high"),
     "bitop3_b32": _bitop3,
     "bitop3_b16": _bitop3_half,
 }  # fmt: skip

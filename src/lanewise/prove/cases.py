@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from lanewise.audit.gate import FLOOR, GateResult, gate, relative_error
+from lanewise.prove.conv_gate import Layer, gate_convolution
 from lanewise.prove.made_gate import gate_lists, gate_pictures, kept
 from lanewise.prove.scenes import Scene, make_scene
 from lanewise.prove.splat_gate import (
@@ -44,6 +45,11 @@ PROJECT = ("projection.project", "projection.project_backward")
 LISTS = ("binning.count", "binning.emit", "binning.divide_count", "binning.divide")
 SHADE = ("rasterize.pack", "rasterize.composite", "rasterize.composite_backward", "rasterize.pair_sides")
 HARMONICS = ("sh.harmonics", "sh.harmonics_backward")
+SUMS = ("conv.bias_grad", "conv.add_parts")
+DENSE = ("conv.correlate", "conv.weight_grad", "conv.transpose", *SUMS)
+DEPTHWISE = ("conv.depthwise", "conv.depthwise_weight", *SUMS)
+POINTWISE = ("conv.narrow", "conv.pointwise_weight", "conv.transpose", *SUMS)
+WIDE = ("conv.wide", *POINTWISE[1:])
 LOSS = ("photometric.similarity", "photometric.total", "photometric.gradient")
 
 
@@ -72,7 +78,7 @@ class Case:
 @functools.cache
 def cases() -> tuple[Case, ...]:
     """All of them; the same ones everywhere."""
-    return (*_scenes(), *_projections(), *_harmonics(), *_training())
+    return (*_scenes(), *_projections(), *_harmonics(), *_training(), *_convolutions())
 
 
 def _scenes() -> Iterator[Case]:
@@ -261,6 +267,32 @@ def _training() -> Iterator[Case]:
         options["skip"] = 0 if N in (31, 64, 65, 256, 257) else None
         run = functools.partial(gate_statistics, HERE, cameras, N, **options)
         yield Case(f"{N} Gaussians, {cameras} cameras", ("statistics.observe",), run, N in (65, 257))
+
+
+def _convolutions() -> Iterator[Case]:
+    """Blocks of 16 and 32 channels, and of 64 pixels; images at 0, past 2^31 and past 2^32 bytes of one slice."""
+    half, brain = torch.float16, torch.bfloat16
+    padded: dict[str, Any] = {"padding": (1, 1)}
+    last: dict[str, Any] = {"channels_last": True}
+    far: dict[str, Any] = {"apart": 2**29 - 2**8, "n": 3}  # 2^29 numbers are 2^31 bytes
+    steps: dict[str, Any] = {"kernel": (3, 2), "stride": (2, 1), "padding": (1, 0), "groups": 2, "dot": "ieee"}
+    deep: dict[str, Any] = {"kernel": (3, 3), "groups": 3, "extent": (3, 4), "c": 3}
+    for name, kernels, quick, layer in (
+        ("2x2, 33 to 17 channels", DENSE, True, Layer(1, 33, 17, (4, 5), (2, 2), **padded, **last)),
+        (
+            "3x2, steps, groups, images past 2^31 and 2^32, ieee",
+            DENSE,
+            False,
+            Layer(c=8, k=6, extent=(5, 4), **steps, **far),
+        ),
+        ("2x2, 32 to 33 channels, fp16", DENSE, False, Layer(1, 32, 33, (4, 5), (2, 2), dtype=half, **padded, **last)),
+        ("3x3 on 3 channels, step 2, bf16", DENSE, False, Layer(1, 3, 8, (6, 5), (3, 3), (2, 2), (1, 1), dtype=brain)),
+        ("1x1, images past 2^31 and 2^32", POINTWISE, True, Layer(c=17, k=33, extent=(1, 12), **far)),
+        ("1x1, 129 channels, ieee", WIDE, True, Layer(1, 129, 16, (1, 33), dot="ieee")),
+        ("depthwise, 2 for 1, images past 2^31 and 2^32", DEPTHWISE, True, Layer(k=6, **deep, **padded, **far)),
+        ("depthwise, images past 2^31 and 2^32", DEPTHWISE, False, Layer(k=3, **deep, **padded, **far, **last)),
+    ):
+        yield Case(f"convolution {name}", kernels, functools.partial(gate_convolution, layer), quick)
 
 
 def _gate_loss(inputs: tuple[Tensor, Tensor, Tensor | None]) -> list[GateResult]:

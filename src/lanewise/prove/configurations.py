@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 from unittest import mock
 
@@ -24,15 +24,15 @@ def dry(launched: list[Configuration]) -> Iterator[None]:
         launched.append(configuration(kernel, arguments, options))
 
     with contextlib.ExitStack() as stack:
-        for owner, name, zeros in (
-            (torch, "empty", torch.zeros),
-            (torch, "empty_like", torch.zeros_like),
-            (Tensor, "new_empty", Tensor.new_zeros),
-        ):
-            stack.enter_context(mock.patch.object(owner, name, zeros))
+        for owner, name in ((torch, "empty"), (torch, "empty_like"), (Tensor, "new_empty")):
+            stack.enter_context(mock.patch.object(owner, name, _zeroed(getattr(owner, name))))
         stack.enter_context(mock.patch.object(launch._Later, "sums", return_value=(1, 1)))
         stack.enter_context(launches_go_to(write_down))
         yield
+
+
+def _zeroed(allocate: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    return lambda *args, **kwargs: allocate(*args, **kwargs).zero_()
 
 
 # What only launches have that are too large to be executed here: types of arguments by the kernel's name.

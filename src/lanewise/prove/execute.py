@@ -18,6 +18,7 @@ from lanewise.prove.launches import Configuration, configuration, launches_go_to
 from lanewise.target import Target
 
 FIRST_ADDRESS = 0x7_8000_0000  # of an array: addresses need more than 32 bits, as on a GPU
+LARGE = 2**26  # bytes of memory that are not copied as a whole
 POISON = {
     torch.bool: True,
     torch.uint8: 0xA5,
@@ -71,8 +72,12 @@ class Emulation:
             i: _Placed(value, FIRST_ADDRESS + i * 2**34) for i, value in enumerate(values) if isinstance(value, Tensor)
         }
         given = [places[i].buffer if i in places else value for i, value in enumerate(values)]
+        memory = isa.Memory()
+        for placed in places.values():
+            for array, address in placed.others:
+                memory.place(array, address)
         run = program.run(
-            grid, given, waves=compiled.warps, order=self.order, seed=self.seed, shared=compiled.lds
+            grid, given, memory=memory, waves=compiled.warps, order=self.order, seed=self.seed, shared=compiled.lds
         )  # fmt: skip
         for placed in places.values():
             placed.write_back()
@@ -94,19 +99,28 @@ def load(compiled: Compiled) -> isa.Program:
 
 
 class _Placed:
-    """All the memory that a tensor is a view of, as the emulator's own copy."""
+    """All the memory that a tensor is a view of, as the emulator's own copy; of a large one only what the tensor's
+    images [N, ...] take, with nothing between them."""
 
     def __init__(self, tensor: Tensor, address: int) -> None:
-        memory = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
-        self.memory = memory.numpy()
-        self.before, self.copy = self.memory.copy(), self.memory.copy()
+        memory = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).numpy()
         offset = int(tensor.storage_offset()) * tensor.element_size()
-        self.buffer = isa.Buffer(self.copy, address=address, start=offset)
+        starts, size = [0], len(memory)
+        if size > LARGE:
+            starts = [offset + n * tensor.stride(0) * tensor.element_size() for n in range(len(tensor))]
+            size = (1 + sum((e - 1) * s for e, s in zip(tensor[0].shape, tensor[0].stride(), strict=True))) * (
+                tensor.element_size()
+            )
+        self.memory = [memory[start : start + size] for start in starts]
+        self.before, self.copies = [m.copy() for m in self.memory], [m.copy() for m in self.memory]
+        self.buffer = isa.Buffer(self.copies[0], address=address + starts[0], start=offset - starts[0])
+        self.others = [(copy, address + start) for copy, start in zip(self.copies, starts, strict=True)][1:]
 
     def write_back(self) -> None:
         """Into the tensor, what has changed. (Two tensors may be views of one memory.)"""
-        changed = self.copy != self.before
-        self.memory[changed] = self.copy[changed]
+        for memory, before, copy in zip(self.memory, self.before, self.copies, strict=True):
+            changed = copy != before
+            memory[changed] = copy[changed]
 
 
 @contextlib.contextmanager

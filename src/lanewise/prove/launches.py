@@ -13,7 +13,7 @@ from typing import Any
 from lanewise.splat import _backend
 
 # Where kernels live; all modules named kernels*.py below are looked through.
-PACKAGES = ("lanewise.splat", "lanewise.train")
+PACKAGES = ("lanewise.splat", "lanewise.train", "lanewise.conv")
 OPTIONS = ("num_warps", "num_stages", "enable_fp_fusion")  # what a launch may say to the compiler
 
 

@@ -8,7 +8,7 @@ import functools
 import multiprocessing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -259,9 +259,17 @@ def _builds(
     large = [] if plan.quick else _matching(plan, of_large_launches(launched))
     for target in possible:
         if target not in executed:
-            yield from ((config, target, "there is no emulator for NVIDIA") for config in launched)
+            others = dict.fromkeys(_offered(config, target) for config in launched)
+            yield from ((config, target, "there is no emulator for NVIDIA") for config in others)
         if target.name in LARGE_TARGETS:
             yield from ((config, target, "launches too large for it") for config in large)
+
+
+def _offered(config: Configuration, target: Target) -> Configuration:
+    """As it is launched on NVIDIA, where fp32 of AMD's best precision has another name."""
+    best = target.dot_precisions[0] if target.vendor == "nvidia" else None
+    constants = ((k, best if best and (k, v) == ("PRECISION", "bf16x6") else v) for k, v in config.constants)
+    return replace(config, constants=tuple(constants))
 
 
 def _known(configs: Iterable[Configuration], attributes: bool) -> tuple[Configuration, ...]:

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lanewise._operator import operator, zeros_for_none
 from lanewise.errors import InputError
 from lanewise.splat._backend import Backend, check_positive, check_tensor, resolve_backend
-from lanewise.splat._operator import operator, zeros_for_none
 from lanewise.splat.projection.reference import Camera, Projected, project
 
 

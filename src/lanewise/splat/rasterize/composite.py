@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lanewise.splat._operator import operator, zeros_for_none
+from lanewise._operator import operator, zeros_for_none
 from lanewise.splat.rasterize.lists import RECORD, KernelLists
 
 

@@ -20,6 +20,8 @@ def operator(
     forward: Callable[..., Any],
     setup_context: Callable[..., None],
     backward: Callable[..., Any],
+    *,
+    differentiable: bool = False,
 ) -> Callable[..., Any]:
     """A callable that runs `custom` under the compiler and `forward` elsewhere, with the same gradient.
 
@@ -28,9 +30,10 @@ def operator(
         forward: what it does.
         setup_context: keeps what `backward` needs, as of `torch.library.register_autograd`.
         backward: its gradient, without the registered backward operator; the gradient of an unused output is None.
+        differentiable: whether `backward` is made of operators that have gradients themselves.
     """
 
-    rule = once_differentiable(backward)
+    rule = backward if differentiable else once_differentiable(backward)
 
     class Eager(torch.autograd.Function):
         # `forward` with the context in it: a separate `setup_context` makes torch inspect the signature at every call.
@@ -48,7 +51,9 @@ def operator(
             return rule(ctx, *grads)
 
     def call(*args: Any) -> Any:
-        return custom(*args) if torch.compiler.is_compiling() else Eager.apply(*args)
+        if torch.compiler.is_compiling():
+            return custom(*args)
+        return Eager.apply(*args) if torch.is_grad_enabled() else forward(*args)
 
     return call
 

@@ -1,0 +1,105 @@
+"""Torch's own convolution, one launch at a time: cuDNN, MIOpen or oneDNN, whichever torch takes.
+
+Every launch is one of the planner's slices, so that torch never sees a tensor that is larger than the window.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor
+
+from lanewise.conv.precision import Precision, in_force
+from lanewise.conv.problem import Problem
+from lanewise.conv.sliced import memory_format
+
+SUM_ELEMENTS = 1 << 22  # of a gradient, that are in memory in fp64 at a time; a single image may be more
+# What one element of a weight's gradient sums in one call on a CPU. oneDNN adds in fp32 one after the other: 6.6e-6 off
+# after 262,144 products, 5e-7 after these.
+CPU_PRODUCTS = 1024
+HALF = (torch.float16, torch.bfloat16)
+
+
+def forward(x: Tensor, w: Tensor, bias: Tensor | None, problem: Problem, precision: Precision) -> Tensor:
+    """y [n, k, ...] of `x` [n, c, ...], `w` [k, c / groups, ...] and `bias` [k] or None, all of one dtype."""
+    operands = _wide(x), _wide(w), None if bias is None else _wide(bias)
+    with _flags(x, precision), _no_autocast(x):
+        y = torch.convolution(*operands, *_geometry(problem), False, [0] * problem.dims, problem.groups)
+    return y.to(x.dtype)
+
+
+def input_grad(dy: Tensor, w: Tensor, problem: Problem, precision: Precision) -> Tensor:
+    """The gradient of x [n, c, ...] from that of y [n, k, ...] and `w` [k, c / groups, ...]."""
+    dy_, w_ = _wide(dy), _wide(w)
+    return _backward(dy_, _only_its_shape(dy_, problem.x_shape, problem), w_, problem, precision, 0).to(dy.dtype)
+
+
+def weight_grad(x: Tensor, dy: Tensor, problem: Problem, precision: Precision) -> Tensor:
+    """The gradient of w [k, c / groups, ...] from `x` [n, c, ...] and the gradient of y [n, k, ...]; of half precision
+    in fp32 on a CPU."""
+    images = problem.n
+    if x.device.type == "cpu":
+        images = max(1, CPU_PRODUCTS // math.prod(problem.spatial_out))
+    total = None
+    for some_x, some_dy in zip(x.split(images), dy.split(images), strict=True):
+        x_, dy_ = _wide(some_x), _wide(some_dy)
+        part = _backward(dy_, x_, _only_its_shape(x_, problem.w_shape, problem), problem, precision, 1)
+        if images >= problem.n:
+            return part
+        total = part.double() if total is None else total.add_(part)
+    assert total is not None
+    return total.to(_wide_dtype(x))
+
+
+def bias_grad(dy: Tensor) -> Tensor:
+    """The gradient of the bias [k] from that of y [n, k, ...], summed in fp64, some images at a time."""
+    total = dy.new_zeros(dy.shape[1], dtype=torch.float64)
+    images = max(1, SUM_ELEMENTS // max(1, dy[:1].numel()))
+    for part in dy.flatten(2).split(images):
+        total += part.double().sum((0, 2))
+    return total.to(dy.dtype)
+
+
+def _backward(dy: Tensor, x: Tensor, w: Tensor, problem: Problem, precision: Precision, which: int) -> Tensor:
+    mask = [which == 0, which == 1, False]
+    geometry = (*_geometry(problem), False, [0] * problem.dims, problem.groups)
+    with _flags(dy, precision), _no_autocast(dy):
+        return torch.ops.aten.convolution_backward.default(dy, x, w, None, *geometry, mask)[which]
+
+
+def _wide_dtype(tensor: Tensor) -> torch.dtype:
+    return torch.float32 if tensor.device.type == "cpu" and tensor.dtype in HALF else tensor.dtype
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    """In fp32 where torch would round its partial sums to half precision: on a CPU that leaves a third of a bf16
+    weight's gradient wrong after 262,144 products."""
+    return tensor.to(_wide_dtype(tensor))
+
+
+def _geometry(problem: Problem) -> tuple[list[int], list[int], list[int]]:
+    """Stride, padding and dilation, of the dimensions that the tensors have."""
+    first = 3 - problem.dims
+    return list(problem.stride[first:]), list(problem.padding[first:]), list(problem.dilation[first:])
+
+
+def _only_its_shape(like: Tensor, shape: tuple[int, ...], problem: Problem) -> Tensor:
+    """For an argument that torch asks for and does not read: a single element that claims to be a tensor. Where torch
+    takes the layout from it too, memory that nobody writes."""
+    if not problem.channels_last:
+        return like.new_zeros(()).expand(shape)
+    format = memory_format(problem.dims, True)
+    return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=format)
+
+
+def _flags(tensor: Tensor, precision: Precision) -> AbstractContextManager[None]:
+    """Torch's flags as `precision` says, where it says anything."""
+    return in_force(precision, tensor.device.type) if tensor.dtype == torch.float32 else nullcontext()
+
+
+def _no_autocast(tensor: Tensor) -> AbstractContextManager[object]:
+    """The operands were cast by whoever called."""
+    device = tensor.device.type
+    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
