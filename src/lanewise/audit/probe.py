@@ -2,51 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from lanewise.audit.verdict import Verdict, judge
 from lanewise.errors import InputError
 
 LAMBDA = 6.0  # standard deviations of rounding that a healthy residual may have
 
 
-@dataclass(frozen=True)
-class ProbeResult:
-    """What one or more probes found.
-
-    Attributes:
-        residual: the largest |<vjp(v), u> - <v, jvp(u)>|.
-        tolerance: what rounding alone may make of it.
-        probes: how many random directions were tried.
-        gradient_norm: ||vjp(v)||, the scale of a relative error.
-    """
-
-    residual: float
-    tolerance: float
-    probes: int
-    gradient_norm: float
-
-    @property
-    def ok(self) -> bool:
-        """Whether every residual was within rounding; NaN never is."""
-        return self.residual <= self.tolerance
-
-    def miss_probability(self, relative_error: float) -> float:
-        """Largest probability that all probes miss a gradient error of this relative L2 size.
-
-        The residual of a fault E is normal with deviation ||E||, so one probe misses with at most sqrt(2 / pi)
-        tolerance / ||E||.
-        """
-        size = relative_error * self.gradient_norm
-        single = min(1.0, math.sqrt(2 / math.pi) * self.tolerance / size) if size > 0 else 1.0
-        return single**self.probes
-
-
-def adjoint_probe(function: Callable[[Tensor], Tensor], x: Tensor, *, probes: int = 3, seed: int = 0) -> ProbeResult:
+def adjoint_probe(function: Callable[[Tensor], Tensor], x: Tensor, *, probes: int = 3, seed: int = 0) -> Verdict:
     """Check the gradient of a function that is affine in `x`, without a reference and at any size.
 
     For such a function <vjp(v), u> = <v, f(u) - f(0)> for every u and v: the left side runs the backward pass, the
@@ -55,7 +22,7 @@ def adjoint_probe(function: Callable[[Tensor], Tensor], x: Tensor, *, probes: in
     Args:
         function: affine in its argument; its output [...] may have any shape.
         x: where the gradient is asked for; [...] float32 or float64.
-        probes: random directions; P(miss) falls with their number (`ProbeResult.miss_probability`).
+        probes: random directions; P(miss) falls with their number (`Verdict.miss_probability`).
         seed: of the random directions.
 
     Raises:
@@ -70,7 +37,7 @@ def adjoint_probe(function: Callable[[Tensor], Tensor], x: Tensor, *, probes: in
         raise InputError("function", got="an output without a gradient", expected="an output that depends on x")
     with torch.no_grad():
         origin = function(torch.zeros_like(leaf)).double()
-    residual = tolerance = norm = 0.0
+    samples = []
     for _ in range(probes):
         v = torch.randn(out.shape, generator=generator, device=x.device, dtype=x.dtype)
         u = torch.randn(x.shape, generator=generator, device=x.device, dtype=x.dtype)
@@ -78,16 +45,9 @@ def adjoint_probe(function: Callable[[Tensor], Tensor], x: Tensor, *, probes: in
         with torch.no_grad():
             image = function(u).double() - origin
         left, right = (grad.double() * u.double()).sum(), (v.double() * image).sum()
-        difference = abs((left - right).item())
-        if not math.isfinite(difference):  # a NaN or infinity in either direction
-            return ProbeResult(math.nan, tolerance, probes, norm)
-        residual = max(residual, difference)
         # Rounding moves every element of the gradient and of the image by a few units in the last place, with random
         # signs against the random directions; the image is the difference of two values.
-        unit = torch.finfo(x.dtype).eps
-        scale = (
-            torch.linalg.vector_norm(grad.double()) + torch.linalg.vector_norm(image) + torch.linalg.vector_norm(origin)
-        )
-        tolerance = max(tolerance, LAMBDA * unit * scale.item())
-        norm = max(norm, torch.linalg.vector_norm(grad.double()).item())
-    return ProbeResult(residual, tolerance, probes, norm)
+        norms = [torch.linalg.vector_norm(part.double()).item() for part in (grad, image, origin)]
+        tolerance = LAMBDA * torch.finfo(x.dtype).eps * sum(norms)
+        samples.append((abs((left - right).item()), tolerance, norms[0]))
+    return judge("adjoint", "x", samples)
