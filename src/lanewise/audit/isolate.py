@@ -24,9 +24,10 @@ from dataclasses import dataclass
 from typing import IO, Any, Literal
 
 Task = tuple[Callable[..., Any], tuple[Any, ...]]
-# What torch imports at the first backward pass and the first forward-mode derivative: a second that no child need spend.
+# What torch imports at the first backward pass and the first forward-mode derivative: seconds that no child need spend.
 _PRELOAD = (
     "torch.fx.experimental.symbolic_shapes",
+    "torch._dynamo",
     "torch._decomp.decompositions_for_jvp",
     "lanewise.audit.examine",
 )
@@ -63,24 +64,31 @@ class Isolator:
         self.note = ""
         try:
             payload = pickle.dumps(shared)
+            if b"__main__" in payload:  # a function of the running script or notebook: no other process has it
+                raise pickle.PicklingError("it is defined in __main__")
             self._server = _Server(payload, preload)
-            ready = next(self._server.run(pickle.dumps([(_nothing, ())]), 1, timeout=300.0))
+            (ready,) = self._server.run(pickle.dumps([(_nothing, ())]), timeout=300.0)
             if ready.how != "done":
                 raise pickle.PicklingError(ready.reason)
         except Exception as error:  # whatever a user's objects raise when they are pickled
             self.close()
-            _import_all(_PRELOAD)
             self.mode = "fork" if device == "cpu" and hasattr(os, "fork") else "inline"
+            if self.mode == "fork":
+                _import_all(_PRELOAD)
             where = "forked from this process" if self.mode == "fork" else "run in this process, which a crash would end"
             why = str(error).strip().splitlines()
             self.note = f"cases were {where}: the operator cannot be sent to another ({why[-1] if why else error!r})"
 
     def run(self, function: Callable[..., Any], *args: Any, timeout: float) -> Ended:
         """One task in a process of its own."""
-        return next(self.run_all([(function, args)], timeout=timeout))
+        (ended,) = self.run_all([(function, args)], timeout=timeout)
+        return ended
 
     def run_all(self, tasks: Sequence[Task], *, timeout: float) -> Iterator[Ended]:
-        """Tasks in order; `timeout` seconds each. A task that ends its process does not end the others."""
+        """Tasks in order; `timeout` seconds each. A task that ends its process does not end the others.
+
+        Whoever stops listening ends what is under way; nothing else can be run before.
+        """
         tasks = list(tasks)
         while tasks:
             group, done = tasks[: self._group], 0
@@ -91,11 +99,11 @@ class Isolator:
 
     def _run_group(self, group: Sequence[Task], timeout: float) -> Iterator[Ended]:
         if self._server is not None:
-            yield from self._server.run(pickle.dumps(list(group)), len(group), timeout)
+            yield from self._server.run(pickle.dumps(list(group)), timeout)
         elif self.mode == "fork":
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # Python's own about threads and forks
-                yield from _in_child(lambda: self._shared, lambda: group, len(group), timeout, threads=1)
+                yield from _in_child(lambda: self._shared, lambda: group, timeout=timeout, threads=1)
         else:
             for function, args in group:
                 yield Ended("done", function(self._shared, *args))
@@ -104,7 +112,7 @@ class Isolator:
         """End the server."""
         if self._server is not None:
             self._server.close()
-            self._server = None
+        self._server = None
 
     def __enter__(self) -> Isolator:
         return self
@@ -114,51 +122,57 @@ class Isolator:
 
 
 class _Server:
-    """The process that forks children, seen from the audit."""
+    """The process that forks children, seen from the audit; started when there is something to run."""
 
     def __init__(self, shared: bytes, preload: Sequence[str]) -> None:
-        environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "1"}  # no pools of processes in children
+        self._shared, self._preload = shared, pickle.dumps(tuple(preload))
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        begin = f"import sys; sys.path[:] = {sys.path!r}; from lanewise.audit.isolate import serve; serve()"
         self._process = subprocess.Popen(
-            [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}; from lanewise.audit.isolate import serve; serve()"],
+            [sys.executable, "-c", begin],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env=environment,
+            env={**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "1"},  # no pools of processes in children
             start_new_session=True,  # Ctrl-C is the audit's business
         )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._to, self._from = self._process.stdin, self._process.stdout
-        _send(self._to, pickle.dumps(tuple(preload)))
-        _send(self._to, shared)
+        _send(self._process.stdin, self._preload)
+        _send(self._process.stdin, self._shared)
+        return self._process
 
-    def run(self, tasks: bytes, count: int, timeout: float) -> Iterator[Ended]:
-        _send(self._to, pickle.dumps((count, timeout)))
-        _send(self._to, tasks)
-        left = False
-        while True:
-            message = _receive(self._from)
-            if message is None:
-                raise RuntimeError("the audit's server process ended")
-            ended = pickle.loads(message)
-            if ended is None:
-                return
-            if not left:
-                try:
-                    yield ended
-                except GeneratorExit:
-                    left = True  # what is still under way is read, and dropped
-                    continue
+    def run(self, tasks: bytes, timeout: float) -> Iterator[Ended]:
+        """What comes of the tasks, until one ends the child that runs them."""
+        process = self._process or self._start()
+        _send(process.stdin, pickle.dumps(timeout))
+        _send(process.stdin, tasks)
+        finished = False
+        try:
+            while True:
+                message = _receive(process.stdout)
+                if message is None:
+                    raise RuntimeError("the audit's server process ended")
+                ended = pickle.loads(message)
+                if ended is None:
+                    finished = True
+                    return
+                yield ended
+        finally:
+            if not finished:
+                self.close()
 
     def close(self) -> None:
-        with suppress(OSError):
-            self._to.close()
-        try:
-            self._process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._from.close()
+        """End the server and its children."""
+        if self._process is None:
+            return
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            with suppress(OSError):
+                stream.close()  # type: ignore[union-attr]  # pipes were asked for
+        self._process = None
 
 
 def serve() -> None:
@@ -173,16 +187,16 @@ def serve() -> None:
     assert shared is not None
     _import_all((*_PRELOAD, *pickle.loads(preload)))
     while (header := _receive(incoming)) is not None:
-        count, timeout = pickle.loads(header)
         tasks = _receive(incoming)
         assert tasks is not None
-        for ended in _in_child(lambda: pickle.loads(shared), lambda: pickle.loads(tasks), count, timeout):  # noqa: B023
-            _send(outgoing, ended if isinstance(ended, bytes) else pickle.dumps(ended))
+        load = (lambda: pickle.loads(shared), lambda tasks=tasks: pickle.loads(tasks))  # both in the child
+        for ended in _in_child(*load, timeout=pickle.loads(header)):
+            _send(outgoing, pickle.dumps(ended))
         _send(outgoing, pickle.dumps(None))
 
 
 def _in_child(
-    shared: Callable[[], Any], tasks: Callable[[], Sequence[Task]], count: int, timeout: float, threads: int | None = None
+    shared: Callable[[], Any], tasks: Callable[[], Sequence[Task]], *, timeout: float, threads: int | None = None
 ) -> Iterator[Ended]:
     """Fork, run the tasks there one after the other, and give what came of each until one ends the child."""
     read, write = os.pipe()
@@ -194,7 +208,7 @@ def _in_child(
         os.close(write)
         try:
             with os.fdopen(read, "rb", buffering=0) as stream:
-                yield from _listen(stream, child, count, timeout, errors)
+                yield from _listen(stream, child, timeout, errors)
         finally:
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
@@ -202,14 +216,13 @@ def _in_child(
                 os.waitpid(child, 0)
 
 
-def _listen(stream: IO[bytes], child: int, count: int, timeout: float, errors: IO[bytes]) -> Iterator[Ended]:
-    for _ in range(count):
+def _listen(stream: IO[bytes], child: int, timeout: float, errors: IO[bytes]) -> Iterator[Ended]:
+    while True:
         message = _receive(stream, deadline=time.monotonic() + timeout)
         if message is not None:
-            ended, fatal = pickle.loads(message)
-            yield ended
-            if fatal:
+            if (ended := pickle.loads(message)) is None:
                 return
+            yield ended
             continue
         status = _exit_status(child)
         if status is None:
@@ -243,6 +256,8 @@ def _be_child(
         os.dup2(errors, 1)
         os.dup2(errors, 2)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        with suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
+            score.write("1000")  # when memory runs out it is this process that goes
         for name in (signal.SIGINT, signal.SIGTERM):
             signal.signal(name, signal.SIG_DFL)
         if threads is not None:
@@ -253,10 +268,10 @@ def _be_child(
         with os.fdopen(write, "wb") as stream:
             for function, args in tasks():
                 value = function(first, *args)
-                fatal = bool(getattr(value, "fatal", False))
-                _send(stream, pickle.dumps((Ended("done", value), fatal)))
-                if fatal:
+                _send(stream, pickle.dumps(Ended("done", value)))
+                if getattr(value, "fatal", False):
                     break
+            _send(stream, pickle.dumps(None))
         code = 0
     except BaseException as error:
         sys.__stderr__ and os.write(2, f"\n{type(error).__name__}: {error}".encode())
@@ -266,7 +281,8 @@ def _be_child(
 
 def _import_all(modules: Sequence[str]) -> None:
     for module in modules:
-        with suppress(ImportError):  # private modules of torch come and go; children then import what they need
+        with suppress(ImportError), warnings.catch_warnings():  # private modules of torch come and go; children then import what they need
+            warnings.simplefilter("ignore")
             importlib.import_module(module)
 
 
@@ -274,14 +290,16 @@ def _nothing(shared: Any) -> None:
     """What is run to see whether the shared argument arrives."""
 
 
-def _send(stream: IO[bytes], message: bytes) -> None:
+def _send(stream: IO[bytes] | None, message: bytes) -> None:
+    assert stream is not None
     stream.write(_HEADER.pack(len(message)))
     stream.write(message)
     stream.flush()
 
 
-def _receive(stream: IO[bytes], deadline: float | None = None) -> bytes | None:
+def _receive(stream: IO[bytes] | None, deadline: float | None = None) -> bytes | None:
     """One message; None at the end of the stream, or when the deadline passes."""
+    assert stream is not None
     header = _read(stream, _HEADER.size, deadline)
     return None if header is None else _read(stream, _HEADER.unpack(header)[0], deadline)
 

@@ -245,6 +245,9 @@ def _user_function(fn: Any) -> tuple[str, dict[str, bytes]]:
         folder = Path(inspect.getsourcefile(fn) or ".").resolve().parent
         path = "" if "site-packages" in str(folder) or "." in module else f"sys.path.insert(0, {str(folder)!r})\n"
         return f"{path}from {module} import {name} as fn", {}
+    file = getattr(sys.modules.get(module or ""), "__file__", None)
+    if file and name.isidentifier() and "__name__" in Path(file).read_text():  # a script that may be imported
+        return f"import runpy\n\nfn = runpy.run_path({str(Path(file).resolve())!r})[{name!r}]", {}
     try:
         source = textwrap.dedent(inspect.getsource(fn))
     except (OSError, TypeError):

@@ -24,7 +24,7 @@ from lanewise.errors import InputError
 
 Tell = Callable[[str], None]
 
-ON_A_GPU_SHARE = 16  # cases a process: it takes seconds to start there
+TOGETHER = 16  # cases that share a process where one takes seconds to start
 _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
 
 
@@ -103,14 +103,14 @@ def audit_specs(
     allowed = int(memory * 2**30) if memory is not None else _free_memory(device) // 2
     plan = Plan(device=device, memory=allowed, compile=compile, window=_window(device), seed=seed)
     sweep, coverage = Sweep(specs, plan), Coverage()
-    on_cpu = device == "cpu"
-    preload = ("torch._dynamo", "torch._inductor.compile_fx") if compile else ()
+    group = TOGETHER if device != "cpu" or any(spec.together for spec in specs) else 1
+    preload = ("torch._inductor.compile_fx",) if compile else ()
     shared = {spec.name: spec for spec in specs}
-    with Isolator(shared, device=device, group=1 if on_cpu else ON_A_GPU_SHARE, preload=preload) as isolator:
+    with Isolator(shared, device=device, group=group, preload=preload) as isolator:
         notes += [isolator.note] if isolator.note else []
-        runner = _Runner(isolator, shared, begin + seconds)
+        runner = _Runner(isolator, shared, time.monotonic() + seconds)
         investigator = Investigator(runner.one, limit=max(30.0, seconds / 4))
-        for spec, result in runner.all(iter(sweep), ON_A_GPU_SHARE if not on_cpu else 1):
+        for spec, result in runner.all(iter(sweep), group):
             sweep.tell(result)
             if result.outcome in ("failed", "crashed"):
                 result, found = investigator.look_into(spec, result)
@@ -139,11 +139,16 @@ class _Runner:
     def all(self, points: Iterator[tuple[Spec, Case]], batch: int) -> Iterator[tuple[Spec, Result]]:
         """The results of the points, batch by batch; one batch at least."""
         while chosen := list(islice(points, batch)):
-            tasks = [self._task(spec, case, None) for spec, case in chosen]
-            for (spec, case), ended in zip(
-                chosen, self._isolator.run_all(tasks, timeout=self._timeout(chosen)), strict=True
-            ):
-                yield spec, as_result(ended, case)
+            # All of a batch first: what failed is looked into by the same server.
+            yield from list(self._some(chosen))
+            if time.monotonic() > self._deadline:
+                return
+
+    def _some(self, chosen: Sequence[tuple[Spec, Case]]) -> Iterator[tuple[Spec, Result]]:
+        tasks = [self._task(spec, case, None) for spec, case in chosen]
+        ends = self._isolator.run_all(tasks, timeout=self._timeout(chosen))
+        for (spec, case), ended in zip(chosen, ends, strict=False):
+            yield spec, as_result(ended, case)
             if time.monotonic() > self._deadline:
                 return
 
@@ -157,7 +162,8 @@ class _Runner:
         return _examine_there, (spec.name if spec.name in self._shared else spec, case, only)
 
     def _timeout(self, points: Sequence[tuple[Spec, Case]]) -> float:
-        least, most = (120.0, 300.0) if any(case.compiled for _, case in points) else (30.0, 120.0)
+        slow = any(case.compiled or spec.together for spec, case in points)  # compilers run
+        least, most = (120.0, 300.0) if slow else (30.0, 120.0)
         return min(most, max(least, self._deadline - time.monotonic()))
 
 

@@ -67,6 +67,7 @@ class Spec:
         example: inputs as the user gave them, by name.
         constants: a user's arguments that are no tensors, by name.
         alternative: an expression like `source` that computes the same another way: a workaround to try.
+        together: several cases share a process while none fails, because its start takes seconds (a compiler runs).
         chained: drawn by the generator of compositions, not written down.
     """
 
@@ -86,6 +87,7 @@ class Spec:
     example: Mapping[str, torch.Tensor] | None = None
     constants: Mapping[str, Any] = field(default_factory=dict)
     alternative: str | None = None
+    together: bool = False
     chained: bool = False
 
     @property

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lanewise.audit.report import Report
     from lanewise.audit.spec import Spec
 
-COLUMNS = ("operator", "passed", "failed", "crashed", "inconclusive", "skipped", "1% missed with p <=")
+COLUMNS = ("operator", "passed", "failed", "crashed", "inconclusive", "skipped", "1% missed (median)")
 
 
 @dataclass(kw_only=True)

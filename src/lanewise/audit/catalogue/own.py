@@ -31,6 +31,7 @@ _SPLAT = (
         setup="from lanewise.splat import spherical_harmonics",
         dtypes=_SINGLE,
         values=_AS_DRAWN,
+        together=True,
     ),
     Spec(
         "project_gaussians",
@@ -41,6 +42,7 @@ _SPLAT = (
         setup="from lanewise.splat import project_gaussians",
         dtypes=_SINGLE,
         values=_AS_DRAWN,
+        together=True,
     ),
     Spec(
         "rasterization (colors)",
@@ -55,6 +57,7 @@ _SPLAT = (
         setup="from lanewise.splat import rasterization",
         dtypes=_SINGLE,
         values=_AS_DRAWN,
+        together=True,
     ),
     Spec(
         "photometric_loss",
@@ -67,6 +70,7 @@ _SPLAT = (
         setup="from lanewise.train.photometric import photometric_loss",
         dtypes=_SINGLE,
         values=_AS_DRAWN,
+        together=True,
     ),
 )
 
@@ -80,6 +84,7 @@ _CONVOLUTION = (
         linear=("x", "weight", "bias"),
         batch={"x": 0, OUTPUT: 0},
         setup="from lanewise.conv import conv2d",
+        together=True,
     ),
 )
 
