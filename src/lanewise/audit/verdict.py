@@ -9,6 +9,8 @@ from typing import Literal
 
 import torch
 
+BLIND = 0.05  # a probe that misses a gradient that is all wrong more often than this could not tell
+
 Outcome = Literal["passed", "failed", "inconclusive", "skipped"]
 Law = Literal["normal", "certain"]
 Region = tuple[tuple[int, int], ...]  # one index range [start, stop) a dimension
@@ -21,7 +23,8 @@ class Context:
     Attributes:
         device: where the gradient was computed.
         dtype: of the gradient.
-        accumulation: in what its sums may be kept under the flags in force, "tf32" for its products.
+        operands: to what its factors may be rounded before they are multiplied, under the flags in force.
+        accumulation: in what its sums may be kept.
         flags: those in force that make a sum less exact.
         one_sided: whether the summed terms have one sign, so that a partial sum grows with every term.
         reduction: how many terms one element of the gradient is a sum of, at most.
@@ -29,7 +32,8 @@ class Context:
 
     device: str
     dtype: torch.dtype
-    accumulation: torch.dtype | Literal["tf32"]
+    operands: torch.dtype | Literal["tf32"]
+    accumulation: torch.dtype
     flags: tuple[str, ...] = ()
     one_sided: bool = False
     reduction: int = 1
@@ -98,8 +102,8 @@ def judge(
 ) -> Verdict:
     """The verdict on (residual, tolerance, gradient norm) of one or more directions: that of the worst.
 
-    A residual that is not finite fails. Where even a gradient that is all wrong would be missed half of the time the
-    verdict is "inconclusive", unless the residual passes the tolerance all the same.
+    A residual that is not finite fails. Where even a gradient that is all wrong would be missed (more often than
+    `BLIND`) the verdict is "inconclusive", unless the residual passes the tolerance all the same.
     """
     residual, tolerance, norm = max(samples, key=_badness)
     verdict = Verdict(probe, argument, "passed", residual, tolerance, len(samples), norm, law, context=context)
@@ -107,7 +111,7 @@ def judge(
         why = f"residual {residual:.3g} where rounding explains {tolerance:.3g}"
         why = why if math.isfinite(residual) else "the gradient or its check holds NaN or infinity"
         return replace(verdict, outcome="failed", reason=why)
-    if verdict.miss_probability(1.0) > 0.5:
+    if verdict.miss_probability(1.0) > BLIND:
         why = f"rounding explains {tolerance:.3g}, and the whole gradient has norm {norm:.3g}"
         return replace(verdict, outcome="inconclusive", reason=why)
     return verdict
