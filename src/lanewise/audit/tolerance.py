@@ -54,7 +54,8 @@ def context(call: Call, tensor: torch.Tensor, *, one_sided: bool = False, reduct
         reduction: how many terms an element of the gradient sums.
     """
     flags = _flags(tensor.device.type, tensor.dtype)
-    operands = next((_SHORT[name] for name in _SHORT if any(name in flag for flag in flags)), tensor.dtype)
+    short = (name for name in _SHORT if any(name in flag for flag in flags))
+    operands: torch.dtype | Literal["tf32"] = next((_SHORT[name] for name in short), tensor.dtype)
     accumulation = torch.promote_types(tensor.dtype, torch.float32)
     if "reduced_precision_reduction" in flags or "fp16_accumulation" in flags:
         accumulation = tensor.dtype
@@ -76,6 +77,16 @@ def least(where: Context, norm: float, gain: float, numel: int) -> float:
     tree = unit(where.accumulation) * math.sqrt((1 + math.log2(where.reduction)) / 3)
     terms = math.hypot(products * math.sqrt(2 / 3), tree) * max(norm, gain)
     return math.hypot(store, terms, _spacing(where.dtype) * math.sqrt(numel))
+
+
+def composed(where: Context, norm: float, gain: float, numel: int) -> float:
+    """Root mean square of the error of functions besides sums and products; as for `least`.
+
+    They go through elementary functions and through statistics that were kept in the dtype of the values. Where the
+    gradient cancels (its norm is below that for a random cotangent) those errors do not.
+    """
+    kept = unit(where.dtype) * math.sqrt(INTERMEDIATE / 3)
+    return math.hypot(kept, ELEMENTARY * unit(where.accumulation)) * max(norm, gain)
 
 
 def sequential(where: Context, norm: float, gain: float, numel: int) -> float:
