@@ -94,10 +94,10 @@ class Call:
                 if not isinstance(self.fn, nn.Module):
                     return _floating(self.fn(*args, **kwargs))
                 # Buffers are copied, so that running statistics stay as they are.
-                state = {**dict(self.fn.named_parameters()), **self.state}
-                state = {name: values.get(name, p) for name, p in state.items()}
-                state |= {name: b.clone() for name, b in self.fn.named_buffers()}
-                return _floating(torch.func.functional_call(self.fn, state, args, kwargs))
+                parameters: dict[str, Tensor] = {**dict(self.fn.named_parameters()), **self.state}
+                state = {name: values.get(name, p) for name, p in parameters.items()}
+                buffers = {name: b.clone() for name, b in self.fn.named_buffers()}
+                return _floating(torch.func.functional_call(self.fn, {**state, **buffers}, args, kwargs))
         except (torch.OutOfMemoryError, MemoryError):
             raise
         except Exception as error:

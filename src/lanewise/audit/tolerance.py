@@ -17,12 +17,14 @@ than its precision explains (a bf16 accumulator behind fp32 results, a race) can
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 
 from lanewise.audit.call import Call
 from lanewise.audit.verdict import Context
+
+Operands = torch.dtype | Literal["tf32"]
 
 LAMBDA = 6.0  # standard deviations of rounding that a healthy residual may have
 SAFETY = 2.0  # of a measured rounding error over the mean of its few draws
@@ -32,14 +34,14 @@ INTERMEDIATE = 4.0  # roundings to the storage dtype on the way to a gradient in
 EXCESS = 32.0  # times what inputs and arithmetic explain, beyond which a measured error is no excuse
 
 
-_SHORT: dict[str, torch.dtype | Literal["tf32"]] = {
+_SHORT: dict[str, Operands] = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
     "tf32": "tf32",
 }  # what the flags say of operands, the shortest first
 
 
-def unit(dtype: torch.dtype | Literal["tf32"]) -> float:
+def unit(dtype: Operands) -> float:
     """Unit roundoff: half the distance from 1 to the next number."""
     return 2.0**-11 if dtype == "tf32" else torch.finfo(dtype).eps / 2
 
@@ -54,7 +56,8 @@ def context(call: Call, tensor: torch.Tensor, *, one_sided: bool = False, reduct
         reduction: how many terms an element of the gradient sums.
     """
     flags = _flags(tensor.device.type, tensor.dtype)
-    operands = next((_SHORT[name] for name in _SHORT if any(name in flag for flag in flags)), tensor.dtype)
+    short = (name for name in _SHORT if any(name in flag for flag in flags))
+    operands = next((_SHORT[name] for name in short), cast(Operands, tensor.dtype))
     accumulation = torch.promote_types(tensor.dtype, torch.float32)
     if "reduced_precision_reduction" in flags or "fp16_accumulation" in flags:
         accumulation = tensor.dtype
@@ -76,6 +79,16 @@ def least(where: Context, norm: float, gain: float, numel: int) -> float:
     tree = unit(where.accumulation) * math.sqrt((1 + math.log2(where.reduction)) / 3)
     terms = math.hypot(products * math.sqrt(2 / 3), tree) * max(norm, gain)
     return math.hypot(store, terms, _spacing(where.dtype) * math.sqrt(numel))
+
+
+def composed(where: Context, norm: float, gain: float, numel: int) -> float:
+    """Root mean square of the error of functions besides sums and products; as for `least`.
+
+    They go through elementary functions and through statistics that were kept in the dtype of the values. Where the
+    gradient cancels (its norm is below that for a random cotangent) those errors do not.
+    """
+    kept = unit(where.dtype) * math.sqrt(INTERMEDIATE / 3)
+    return math.hypot(kept, ELEMENTARY * unit(where.accumulation)) * max(norm, gain)
 
 
 def sequential(where: Context, norm: float, gain: float, numel: int) -> float:

@@ -19,7 +19,7 @@ from torch import Tensor
 from lanewise.audit import tolerance
 from lanewise.audit.call import Call, lay_out, pull_back
 from lanewise.audit.probes.adjoint import difference
-from lanewise.audit.probes.directions import Direction, Trial, begin, multilinear, right_side, suggest
+from lanewise.audit.probes.directions import Direction, Trial, begin, multilinear, right_side, seeded, suggest
 from lanewise.audit.probes.measure import dot, norm
 from lanewise.audit.probes.region import bounding_region, search_region
 from lanewise.audit.verdict import Region, Verdict, judge, skipped
@@ -32,7 +32,7 @@ def exact(call: Call, argument: str, *, probes: int = 3, seed: int = 0) -> Verdi
     """Check <gradient(v), u> = <v, f(u) - f(0)> in integers, with no tolerance."""
     if not multilinear(call):
         return skipped("exact", argument, "not all arithmetic is sums of products")
-    generator = torch.Generator(call.value(argument).device).manual_seed(seed)
+    generator = seeded(call.value(argument).device, seed)
     call = call.replaced({name: _integers(x, 2, generator) for name, x in call.tensors().items()})
     trial = begin(call, argument, "exact")
     if isinstance(trial, Verdict):

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from typing import Any
 from unittest import mock
 
 import torch
@@ -53,16 +54,17 @@ def poisoned() -> Iterator[None]:
     is a GPU, whose deterministic kernels are others than those to be tested.
     """
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    fill = torch.utils.deterministic.fill_uninitialized_memory
+    switch: Any = torch.utils.deterministic  # a module with a property
+    fill = switch.fill_uninitialized_memory
     with poisoned_in_python(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.utils.deterministic.fill_uninitialized_memory = True
+        switch.fill_uninitialized_memory = True
         torch.use_deterministic_algorithms(not torch.cuda.is_available() or before[0], warn_only=True)
         try:
             yield
         finally:
             torch.use_deterministic_algorithms(before[0], warn_only=before[1])
-            torch.utils.deterministic.fill_uninitialized_memory = fill
+            switch.fill_uninitialized_memory = fill
 
 
 @contextmanager
