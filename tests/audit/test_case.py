@@ -66,7 +66,12 @@ def test_the_inputs_are_made_by_the_lines_that_scripts_show():
 
 
 def test_sizes_in_draws_are_names():
-    spec = Spec("embedding", "F.embedding(i, w)", (Input("i", "N", "torch.randint(0, V, {shape}, {on})", "other"), Input("w", "V 2")), {"N": 50, "V": 4})
+    spec = Spec(
+        "embedding",
+        "F.embedding(i, w)",
+        (Input("i", "N", "torch.randint(0, V, {shape}, {on})", "other"), Input("w", "V 2")),
+        {"N": 50, "V": 4},
+    )
     index = Case("embedding", (("N", 50), ("V", 4))).inputs(spec)["i"]
     assert index.dtype == torch.int64
     assert index.max() < 4

@@ -3,7 +3,9 @@ import torch
 
 from lanewise.audit.spec import Input, Spec
 
-LINEAR = Spec("linear", "F.linear(x, weight) * C", (Input("x", "B C"), Input("weight", "2*K C")), {"B": 2, "C": 3, "K": 4})
+LINEAR = Spec(
+    "linear", "F.linear(x, weight) * C", (Input("x", "B C"), Input("weight", "2*K C")), {"B": 2, "C": 3, "K": 4}
+)
 
 
 def test_shapes_are_names_numbers_and_expressions():
@@ -16,7 +18,9 @@ def test_a_name_becomes_an_identifier(name, variable):
 
 
 def test_an_expression_becomes_a_function_with_the_names_that_it_uses():
-    assert LINEAR.definition(LINEAR.sizes) == "def operator(x, weight):\n    C = 3\n    return F.linear(x, weight) * C\n"
+    assert (
+        LINEAR.definition(LINEAR.sizes) == "def operator(x, weight):\n    C = 3\n    return F.linear(x, weight) * C\n"
+    )
     x, w = torch.randn(2, 3), torch.randn(8, 3)
     torch.testing.assert_close(LINEAR.bind(LINEAR.sizes)(x=x, weight=w), 3 * x @ w.T)
 

@@ -15,7 +15,7 @@ from lanewise.audit.call import OUTPUT, Call
 from lanewise.audit.spec import NORMAL, Input, Spec, execute
 
 LAYOUTS = ("contiguous", "transposed", "channels_last", "strided", "offset", "expanded")
-COTANGENTS = ("contiguous", "strided", "transposed", "expanded", "ones")
+COTANGENTS = ("contiguous", "strided", "transposed", "channels_last", "expanded", "ones")
 # What the scale of normal numbers is multiplied by; half precision overflows beyond "large".
 VALUES = {
     "normal": "{0}",
@@ -115,7 +115,9 @@ class Case:
         if self.layout == "contiguous" or tensor.kind == "other" or (self.layout == "expanded" and not first):
             return
         if len(shape) >= _LEAST_RANK[self.layout] and (self.layout != "channels_last" or len(shape) <= 5):
-            yield _LAY_OUT[self.layout].format(tensor.variable, "channels_last" if len(shape) == 4 else "channels_last_3d")
+            yield _LAY_OUT[self.layout].format(
+                tensor.variable, "channels_last" if len(shape) == 4 else "channels_last_3d"
+            )
 
     def inputs(self, spec: Spec) -> dict[str, Tensor]:
         """The input tensors by name."""
@@ -137,6 +139,8 @@ class Case:
             fn = torch.compile(eager)
             reference = reference or eager
         inputs = self.inputs(spec)
+        if self.compiled:  # as all are in training; which of them a probe differentiates then compiles nothing anew
+            inputs = {name: x.requires_grad_(name in spec.differentiable) for name, x in inputs.items()}
         if self.slices > 1:
             fn, reference = _sliced(fn, spec.batch, self.slices), reference or eager
         return Call(

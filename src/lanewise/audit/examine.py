@@ -12,12 +12,18 @@ from typing import Literal
 import torch
 
 from lanewise.audit import infer, probes
-from lanewise.audit.call import Call
+from lanewise.audit.call import OUTPUT, Call, ForwardError
 from lanewise.audit.case import Case
+from lanewise.audit.conditioning import conditioning
+from lanewise.audit.probes.measure import norm
 from lanewise.audit.spec import Spec
 from lanewise.audit.verdict import Verdict
 
+EAGER = "eager"  # the name of the comparison of a compiled function's output with eager's
+PLAINLY = 1e-2  # relative difference of outputs that no order of operations explains
 PROBES = 3  # random directions a probe
+RAISED = "the backward raised"  # how such a verdict's reason begins
+_NOT_WRITTEN = re.compile(r"not implemented|NotImplemented|derivative for|not supported")
 _DEVICE_DIED = re.compile(r"illegal (memory access|instruction|address)|misaligned address|unspecified launch failure")
 
 
@@ -66,21 +72,20 @@ def examine(spec: Spec, case: Case, only: tuple[str, str] | None = None) -> Resu
     return replace(result, seconds=time.monotonic() - begin)
 
 
-def prepared(spec: Spec, case: Case) -> Call:
-    """The case's call, with what a user's function shows about itself: where it is affine, what its batch is."""
-    call = case.call(spec)
+def prepared(spec: Spec, call: Call) -> Call:
+    """The call, with what a user's function shows about itself: where it is affine, what its batch is."""
     if spec.function is None:
         return call
-    linear = infer.linear_arguments(call, call.names)
-    return replace(call, linear=linear, batch=infer.independent_batch(call))
+    return replace(call, linear=infer.linear_arguments(call, call.names), batch=infer.independent_batch(call))
 
 
 def _examine(spec: Spec, case: Case, only: tuple[str, str] | None) -> Result:
     try:
         call = case.call(spec)
         outputs = [y for y in call.graph()[1] if y.requires_grad]
-        torch.cuda.synchronize() if case.device.startswith("cuda") else None
-        call = prepared(spec, case) if spec.function is not None else call
+        if case.device.startswith("cuda"):
+            torch.cuda.synchronize()  # a launch that fails says so here
+        call = prepared(spec, call)
     except Exception as error:
         return _refused(spec, case, error)
     if not any(y.numel() for y in outputs):
@@ -88,20 +93,51 @@ def _examine(spec: Spec, case: Case, only: tuple[str, str] | None) -> Result:
     if not all(bool(y.detach().isfinite().all()) for y in outputs):
         return Result(case, "inconclusive", "the output itself is not finite with these values")
     verdicts: list[Verdict] = []
+    if case.compiled and (only is None or only == (OUTPUT, EAGER)):
+        verdicts.append(_beside_eager(case, spec, call))
     for argument in call.names if only is None else only[:1]:
-        if call.value(argument).numel() == 0:
-            continue
-        for name in probes.applicable(call, argument) if only is None else only[1:]:
-            try:
-                verdicts.append(probes.probe(call, argument, name, probes=PROBES, seed=case.seed))
-                torch.cuda.synchronize() if case.device.startswith("cuda") else None
-            except Exception as error:
-                if _DEVICE_DIED.search(str(error)):
-                    reason = f"{name} of {argument}: {_first_line(error)}"
-                    return Result(case, "crashed", reason, tuple(verdicts), fatal=True)
-                reason = "out of memory" if _out_of_memory(error) else f"raised {_first_line(error)}"
-                verdicts.append(Verdict(name, argument, "inconclusive", reason=reason))
+        for name in _chosen(spec, case, call, argument):
+            if only is not None and name != only[1]:
+                continue
+            verdict = probes.probe(call, argument, name, probes=PROBES, seed=case.seed)
+            if _DEVICE_DIED.search(verdict.reason):
+                reason = f"{name} of {argument}: {verdict.reason}"
+                return Result(case, "crashed", reason, tuple(verdicts), fatal=True)
+            verdicts.append(_without_derivative(verdict))
     return Result(case, *_summary(verdicts), tuple(verdicts))
+
+
+def _chosen(spec: Spec, case: Case, call: Call, argument: str) -> tuple[str, ...]:
+    """The probes to take. Under a compiler those that call the function one way only, so that it is compiled once."""
+    names = probes.applicable(call, argument)
+    return tuple(name for name in names if not case.compiled or name in ("adjoint", "jvp", "truth"))
+
+
+def _without_derivative(verdict: Verdict) -> Verdict:
+    """What raised because nobody has written it is no fault."""
+    if verdict.outcome == "failed" and RAISED in verdict.reason and _NOT_WRITTEN.search(verdict.reason):
+        return replace(verdict, outcome="skipped")
+    return verdict
+
+
+def _beside_eager(case: Case, spec: Spec, call: Call) -> Verdict:
+    """Whether the compiled function is the same function: a forward that is plainly another has no right gradient."""
+    reference = replace(case, compiled=False).call(spec)
+    pairs = list(zip(call.graph()[1], reference.output(), reference.double().output(), strict=True))
+    off = max(norm(y, minus=truth.to(y)) for y, _, truth in pairs)
+    allowed = max(8 * norm(eager, minus=truth.to(eager)) + PLAINLY * norm(truth) for _, eager, truth in pairs)
+    outcome, code = ("passed", None) if off <= allowed else ("failed", "LW104")
+    size = max(norm(truth) for *_, truth in pairs)
+    reason = "" if code is None else f"the output is off by {off:.3g} of {size:.3g} beside eager's"
+    return Verdict(EAGER, OUTPUT, outcome, off, allowed, 1, size, "certain", reason, code=code)
+
+
+def explained(spec: Spec, case: Case, argument: str) -> float | None:
+    """What the function's conditioning explains of a difference of its gradient (`conditioning`), eager."""
+    call = replace(case, compiled=False).call(spec)
+    if argument not in call.names:
+        return None
+    return conditioning(call, argument, getattr(torch, case.dtype), case.seed)
 
 
 def _summary(verdicts: Sequence[Verdict]) -> tuple[Literal["passed", "failed", "inconclusive", "skipped"], str]:
@@ -134,5 +170,6 @@ def _out_of_memory(error: Exception) -> bool:
 
 
 def _first_line(error: Exception) -> str:
+    error = error.__cause__ if isinstance(error, ForwardError) and isinstance(error.__cause__, Exception) else error
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0][:200] if text else ''}"

@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from lanewise.audit.call import OUTPUT
 from lanewise.errors import InputError
 
 if TYPE_CHECKING:
@@ -95,10 +96,10 @@ CODES: dict[str, Code] = {
         ),
         Code(
             "LW204",
-            "illegal access or crash",
-            "The process of the case died, or the device reported an illegal access, with inputs that the forward "
-            "accepts. Each case runs in a process of its own, so that the audit goes on. What helps: smaller "
-            "slices, another backend, a newer driver or library.",
+            "crash, illegal access, or a backward pass that raises",
+            "The process of the case died, the device reported an illegal access, or the backward pass raised, with "
+            "inputs that the forward accepts. Each case runs in a process of its own, so that the audit goes on. What "
+            "helps: smaller slices, another backend, a newer driver or library.",
         ),
         Code(
             "LW301",
@@ -191,6 +192,8 @@ class Finding:
     @property
     def title(self) -> str:
         """One line of fact."""
+        if self.argument == OUTPUT:
+            return f"{self.operator}: the output under torch.compile is not that of eager"
         return f"{self.operator}: {CODES[self.code].title}"
 
     @property

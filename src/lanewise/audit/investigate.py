@@ -10,15 +10,17 @@ from typing import Any
 from lanewise.audit import suspect
 from lanewise.audit import repro as scripts
 from lanewise.audit.case import Case
-from lanewise.audit.examine import Result
+from lanewise.audit.examine import EAGER, Result
 from lanewise.audit.finding import Finding
 from lanewise.audit.shrink import shrink
 from lanewise.audit.spec import Spec
 from lanewise.audit.verdict import Verdict
 
+Explained = Callable[[Spec, Case, str], float | None]
 One = Callable[[Spec, Case, tuple[str, str] | None], Result]
 
 AGAIN = 4  # fresh seeds with which a failure is tried again
+HEADROOM = 32.0  # times what conditioning does to a gradient that a residual must be, to be a fault
 RELATIVE = 0.01  # the error whose probability to be missed a finding states
 
 
@@ -27,14 +29,15 @@ class Investigator:
 
     Args:
         one: examines a case in a process of its own.
+        explained: what a function's conditioning explains (`examine.explained`), in a process of its own.
         limit: seconds for one failure.
 
     Attributes:
         findings: what was found so far.
     """
 
-    def __init__(self, one: One, limit: float) -> None:
-        self._one, self._limit = one, limit
+    def __init__(self, one: One, explained: Explained, limit: float) -> None:
+        self._one, self._explained_by, self._limit = one, explained, limit
         self._known: list[tuple[Spec, Case, str]] = []
         self.findings: list[Finding] = []
 
@@ -58,8 +61,10 @@ class Investigator:
 
         def fails(spec: Spec, case: Case) -> bool:
             seen = outcome(spec, case)
-            return seen is not None and seen.outcome == result.outcome
+            return seen is not None and seen.outcome == result.outcome and self._doubt(spec, seen) is None
 
+        if (doubt := self._doubt(spec, result)) is not None:
+            return replace(result, outcome="inconclusive", reason=doubt), None
         seeds = [replace(result.case, seed=result.case.seed + 1 + i) for i in range(AGAIN)]
         again = sum(fails(spec, case) for case in seeds)
         if not again:
@@ -84,8 +89,7 @@ class Investigator:
         evidence = _evidence(verdict, small) | {"again": again}
         if verdict is not None:
             evidence["second_probe"] = self._second(spec, case, argument, probe)
-        only = None if verdict is None else (argument, probe)
-        helps = [w.text for w in suspect.workarounds(spec, case) if self._one(spec, w.case, only).outcome == "passed"]
+        helps = [w.text for w in suspect.workarounds(spec, case) if self._helps(spec, w.case, argument)]
         finding = Finding(
             code=code,
             operator=spec.name,
@@ -99,6 +103,31 @@ class Investigator:
             workaround="; or ".join(helps) or None,
         )
         return replace(finding, repro=_script(spec, case, argument, probe, finding.title))
+
+    def _helps(self, spec: Spec, case: Case, argument: str) -> bool:
+        """Whether probes of the argument pass there, and none fails."""
+        result = self._one(spec, case, None)
+        mine = [v for v in result.verdicts if v.argument == argument] or result.verdicts  # of an output, or of a crash
+        outcomes = {verdict.outcome for verdict in mine}
+        return result.outcome != "crashed" and "failed" not in outcomes and "passed" in outcomes
+
+    def _doubt(self, spec: Spec, result: Result) -> str | None:
+        """Why a failure may be the function's conditioning and not a fault; None when it is a fault.
+
+        Rounding of sums of products is known. What exp, tanh or a division make of it depends on the values: there, a
+        finding must be far more than what rounding every intermediate value does.
+        """
+        _, _, verdict = _worst(result)
+        if verdict is None or verdict.probe in ("exact", EAGER) or set(spec.differentiable) <= set(spec.linear):
+            return None
+        moved = self._explained_by(spec, result.case, verdict.argument)
+        if moved is None:
+            moved = scripts.PLAIN[result.case.dtype] * verdict.gradient_norm / HEADROOM
+        if not verdict.residual <= HEADROOM * moved:  # NaN too
+            return None
+        return (
+            f"residual {verdict.residual:.2g}, and rounding what it is computed from moves the gradient by {moved:.2g}"
+        )
 
     def _second(self, spec: Spec, case: Case, argument: str, probe: str) -> str:
         """What the other probes say about the smallest case."""
@@ -170,7 +199,7 @@ def _miss(verdict: Verdict) -> float:
 def _script(spec: Spec, case: Case, argument: str, probe: str, title: str) -> scripts.Repro | None:
     """The first script that shows it when it is run; else the most telling, which says that it does not."""
     try:
-        candidates = scripts.make(spec, case, "x" if argument == "-" else argument, probe, title)
+        candidates = scripts.make(spec, case, argument, probe, title)
     except Exception:  # a user's object that cannot be written to a file
         return None
     first = None

@@ -7,6 +7,7 @@ notebook) is forked from the caller's own process on a CPU, and run in that proc
 
 from __future__ import annotations
 
+import faulthandler
 import importlib
 import os
 import pickle
@@ -25,12 +26,7 @@ from typing import IO, Any, Literal
 
 Task = tuple[Callable[..., Any], tuple[Any, ...]]
 # What torch imports at the first backward pass and the first forward-mode derivative: seconds that no child need spend.
-_PRELOAD = (
-    "torch.fx.experimental.symbolic_shapes",
-    "torch._dynamo",
-    "torch._decomp.decompositions_for_jvp",
-    "lanewise.audit.examine",
-)
+_LAZY = ("torch.fx.experimental.symbolic_shapes", "torch._decomp.decompositions_for_jvp", "torch._dynamo")
 _HEADER = struct.Struct("<q")
 _STDERR_SHOWN = 300  # characters
 
@@ -51,7 +47,7 @@ class Isolator:
         shared: what every task gets first (the specs); sent once.
         device: "cpu", "cuda", ...
         group: tasks that may share a process while none fails.
-        preload: modules that the server imports.
+        preload: more modules that the server imports.
 
     Attributes:
         mode: "process", "fork" or "inline".
@@ -74,8 +70,10 @@ class Isolator:
             self.close()
             self.mode = "fork" if device == "cpu" and hasattr(os, "fork") else "inline"
             if self.mode == "fork":
-                _import_all(_PRELOAD)
-            where = "forked from this process" if self.mode == "fork" else "run in this process, which a crash would end"
+                _import_all(_LAZY)
+            where = (
+                "forked from this process" if self.mode == "fork" else "run in this process, which a crash would end"
+            )
             why = str(error).strip().splitlines()
             self.note = f"cases were {where}: the operator cannot be sent to another ({why[-1] if why else error!r})"
 
@@ -185,7 +183,7 @@ def serve() -> None:
     shared = _receive(incoming)
     assert preload is not None
     assert shared is not None
-    _import_all((*_PRELOAD, *pickle.loads(preload)))
+    _import_all(("lanewise.audit.examine", *_LAZY, *pickle.loads(preload)))
     while (header := _receive(incoming)) is not None:
         tasks = _receive(incoming)
         assert tasks is not None
@@ -253,6 +251,7 @@ def _be_child(
     """Run tasks and leave without any of the parent's clean-up."""
     code = 1
     try:
+        faulthandler.disable()  # pytest's, which writes to a terminal that is not the child's
         os.dup2(errors, 1)
         os.dup2(errors, 2)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -281,7 +280,10 @@ def _be_child(
 
 def _import_all(modules: Sequence[str]) -> None:
     for module in modules:
-        with suppress(ImportError), warnings.catch_warnings():  # private modules of torch come and go; children then import what they need
+        with (
+            suppress(ImportError),
+            warnings.catch_warnings(),
+        ):  # private modules of torch come and go; children then import what they need
             warnings.simplefilter("ignore")
             importlib.import_module(module)
 

@@ -62,7 +62,9 @@ def _module(place: str, target: str) -> ModuleType:
     try:
         return importlib.import_module(place)
     except ImportError as error:
-        raise InputError("target", got=repr(target), expected=f"a module {place} that imports", why=str(error)) from None
+        raise InputError(
+            "target", got=repr(target), expected=f"a module {place} that imports", why=str(error)
+        ) from None
 
 
 def _attribute(module: ModuleType, name: str, target: str) -> Any:

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The options of the fixture."""
     group = parser.getgroup("lanewise", "audits of gradients (lanewise)")
-    group.addoption("--audit-budget", default="10s", help="time for each audit, such as 10s or 2m (default: 10s)")
+    group.addoption(
+        "--audit-budget", default="10s", help="for each audit, such as 10s, 2m or '50 cases' (default: 10s)"
+    )
     group.addoption("--audit-device", default=None, help="where audits run; where the tensors are without this")
     group.addoption("--audit-seed", type=int, default=0, help="of inputs, order and probes (default: 0)")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import io
+import os
 import subprocess
 import sys
 import tempfile
@@ -20,7 +21,7 @@ from lanewise.audit.spec import PREAMBLE, Spec
 from lanewise.io.files import atomic_write, make_folder
 
 CRASH = "crash"  # in place of a probe's name
-_LIMIT = {"float64": 1e-10, "float32": 1e-4, "bfloat16": 5e-2, "float16": 1e-2}  # relative, far above rounding
+PLAIN = {"float64": 1e-10, "float32": 1e-4, "bfloat16": 5e-2, "float16": 1e-2}  # relative errors far above rounding
 
 _HEAD = '''"""{title}
 
@@ -58,6 +59,7 @@ _COTANGENT = {
     "contiguous": "return v",
     "strided": "return torch.stack([v, torch.full_like(v, float('nan'))], -1)[..., 0]",
     "transposed": "order = list(reversed(range(v.dim())))\n    return v.permute(order).contiguous().permute(order)",
+    "channels_last": "return v.movedim(1, -1).contiguous().movedim(-1, 1) if v.dim() > 2 else v",
     "expanded": "return v[:1].expand(v.shape) if v.dim() else v",
     "ones": "return v.new_ones(()).expand(v.shape)  # what sum().backward() gives",
 }
@@ -156,11 +158,17 @@ class Repro:
 
     def verify(self, timeout: float = 120.0) -> Repro:
         """The same, having been run in a process of its own."""
+        path = os.pathsep.join(str(Path(place).resolve()) for place in sys.path)
         with tempfile.TemporaryDirectory() as folder:
             script = self.write(folder)
             try:
                 done = subprocess.run(
-                    [sys.executable, script.name], cwd=folder, capture_output=True, timeout=timeout, text=True
+                    [sys.executable, script.name],
+                    cwd=folder,
+                    env={**os.environ, "PYTHONPATH": path},
+                    capture_output=True,
+                    timeout=timeout,
+                    text=True,
                 )
             except subprocess.TimeoutExpired:
                 return self
@@ -195,6 +203,7 @@ def _ways(spec: Spec, case: Case, argument: str, probe: str) -> dict[str, bool]:
 
 def _script(spec: Spec, case: Case, argument: str, way: str, title: str) -> Repro:
     definition, files = _definition(spec, case)
+    argument = argument if argument in spec.differentiable else spec.differentiable[0]  # of an output, or of a crash
     if case.values == "example" and spec.example is not None:
         files["inputs.pt"] = _saved({n: t.cpu() for n, t in spec.example.items()})
         lines = ['made = torch.load("inputs.pt")']
@@ -218,7 +227,7 @@ def _script(spec: Spec, case: Case, argument: str, way: str, title: str) -> Repr
     run = _RUNS[way]
     run = run.format(argument=argument) if "{argument}" in run else run
     gradient = _GRADIENT.format(argument=argument, seed=case.seed, lay_out=_COTANGENT[case.cotangent])
-    return Repro(head + gradient + run + _END.format(limit=_LIMIT[case.dtype]), files)
+    return Repro(head + gradient + run + _END.format(limit=PLAIN[case.dtype]), files)
 
 
 def _definition(spec: Spec, case: Case) -> tuple[str, dict[str, bytes]]:

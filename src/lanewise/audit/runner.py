@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from lanewise import __version__
 from lanewise.audit.case import Case
-from lanewise.audit.examine import Result, examine
+from lanewise.audit.examine import Result, examine, explained
 from lanewise.audit.infer import spec_of
 from lanewise.audit.investigate import Investigator
 from lanewise.audit.isolate import Ended, Isolator, Task
@@ -26,6 +27,13 @@ Tell = Callable[[str], None]
 
 TOGETHER = 16  # cases that share a process where one takes seconds to start
 _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
+
+
+class Budget(NamedTuple):
+    """How much an audit may try: seconds, or a number of cases, which is the same on every machine."""
+
+    seconds: float
+    cases: int | None = None
 
 
 def audit(
@@ -53,7 +61,8 @@ def audit(
         wrt: names or places of the arguments to differentiate; None for every floating-point tensor, whether it has
             `requires_grad` or not, and a module's parameters.
         device: where to run it; where the first tensor of the example is when None.
-        budget: time for all of it, such as "60s", "10m" or a number of seconds.
+        budget: time for all of it, such as "60s", "10m" or a number of seconds, after which what was found last is
+            still looked into; or "200 cases", which is the same audit on every machine.
         seed: of inputs, order and probes: the same seed gives the same audit, as far as time allows.
         compile: also under `torch.compile`.
         memory: GiB that a case may use; half of what is free when None.
@@ -88,13 +97,13 @@ def audit_specs(
     Args:
         specs: the operators.
         device: where to run them.
-        budget: time for all of them.
+        budget: for all of them together.
         seed: of everything that is random.
         compile: also under `torch.compile`.
         memory: GiB that a case may use.
         tell: called with one line when something was found.
     """
-    seconds, device = parse_budget(budget), _checked(device)
+    limit, device = parse_budget(budget), _checked(device)
     begin = time.monotonic()
     notes: list[str] = []
     if compile and (reason := _no_compiler(device)):
@@ -108,9 +117,9 @@ def audit_specs(
     shared = {spec.name: spec for spec in specs}
     with Isolator(shared, device=device, group=group, preload=preload) as isolator:
         notes += [isolator.note] if isolator.note else []
-        runner = _Runner(isolator, shared, time.monotonic() + seconds)
-        investigator = Investigator(runner.one, limit=max(30.0, seconds / 4))
-        for spec, result in runner.all(iter(sweep), group):
+        runner = _Runner(isolator, shared, time.monotonic() + limit.seconds)
+        investigator = Investigator(runner.one, runner.explained, limit=max(30.0, limit.seconds / 4))
+        for spec, result in runner.all(islice(sweep, limit.cases), group):
             sweep.tell(result)
             if result.outcome in ("failed", "crashed"):
                 result, found = investigator.look_into(spec, result)
@@ -125,7 +134,7 @@ def audit_specs(
         environment=environment(device),
         notes=notes,
         seed=seed,
-        budget=seconds,
+        budget=str(budget),
         seconds=time.monotonic() - begin,
     )
 
@@ -147,7 +156,7 @@ class _Runner:
     def _some(self, chosen: Sequence[tuple[Spec, Case]]) -> Iterator[tuple[Spec, Result]]:
         tasks = [self._task(spec, case, None) for spec, case in chosen]
         ends = self._isolator.run_all(tasks, timeout=self._timeout(chosen))
-        for (spec, case), ended in zip(chosen, ends, strict=False):
+        for (spec, case), ended in zip(chosen, ends, strict=True):
             yield spec, as_result(ended, case)
             if time.monotonic() > self._deadline:
                 return
@@ -156,6 +165,11 @@ class _Runner:
         """The result of one case in a process of its own."""
         function, args = self._task(spec, case, only)
         return as_result(self._isolator.run(function, *args, timeout=self._timeout([(spec, case)])), case)
+
+    def explained(self, spec: Spec, case: Case, argument: str) -> float | None:
+        """`examine.explained`, in a process of its own; None too when that ended otherwise."""
+        _, (sent, *_) = self._task(spec, case, None)
+        return self._isolator.run(_explained_there, sent, case, argument, timeout=self._timeout([(spec, case)])).value
 
     def _task(self, spec: Spec, case: Case, only: tuple[str, str] | None) -> Task:
         # A spec that the other process has is sent by its name: a user's may hold gigabytes of tensors.
@@ -171,6 +185,10 @@ def _examine_there(shared: Mapping[str, Spec], spec: Spec | str, case: Case, onl
     return examine(shared[spec] if isinstance(spec, str) else spec, case, only)
 
 
+def _explained_there(shared: Mapping[str, Spec], spec: Spec | str, case: Case, argument: str) -> float | None:
+    return explained(shared[spec] if isinstance(spec, str) else spec, case, argument)
+
+
 def as_result(ended: Ended, case: Case) -> Result:
     """What it means for a case how its process ended."""
     if ended.how == "done":
@@ -182,16 +200,18 @@ def as_result(ended: Ended, case: Case) -> Result:
     return Result(case, "crashed", ended.reason)
 
 
-def parse_budget(budget: str | float) -> float:
-    """Seconds of "60s", "10m", "1.5h", or of a number.
+def parse_budget(budget: str | float) -> Budget:
+    """What "60s", "10m", "1.5h", a number of seconds, or "200 cases" allow.
 
     Raises:
         InputError: it is none of these.
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([a-z]*)\s*", str(budget))
-    if match is None or match[2] not in _UNITS or float(match[1]) <= 0:
-        raise InputError("budget", got=repr(budget), expected='a time such as "60s", "10m" or "1h"')
-    return float(match[1]) * _UNITS[match[2]]
+    if match is None or match[2] not in (*_UNITS, "cases") or float(match[1]) <= 0:
+        raise InputError("budget", got=repr(budget), expected='a time such as "60s", "10m" or "1h", or "200 cases"')
+    if match[2] == "cases":
+        return Budget(math.inf, max(1, int(float(match[1]))))
+    return Budget(float(match[1]) * _UNITS[match[2]])
 
 
 def default_device() -> str:
@@ -264,5 +284,3 @@ def _no_compiler(device: str) -> str | None:
 
     compilers = ("g++", "clang++", "c++", "cl")
     return None if any(map(shutil.which, compilers)) else f"there is no C++ compiler ({', '.join(compilers)})"
-
-

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from lanewise.audit.case import Case
+from lanewise.audit.examine import RAISED
 from lanewise.audit.spec import Spec
 from lanewise.audit.verdict import Verdict
 from lanewise.target.table import WINDOW_BYTES
@@ -19,7 +20,7 @@ _CAUSES = {
     "LW104": "right values in wrong places, or another tensor's stride",
     "LW105": "a factor, or an accumulator of too few bits",
     "LW106": "a race, or memory that nobody wrote",
-    "LW204": "an access outside of a tensor",
+    "LW204": "an access outside of a tensor, or a launch that the device refuses",
     "LW302": "the backward pass changes what the graph has saved",
     "LW303": "part of an output is never written",
 }
@@ -35,6 +36,8 @@ class Workaround:
 
 def code_of(spec: Spec, case: Case, verdict: Verdict) -> str:
     """The code of a finding, from what its smallest case needs and what the probe saw."""
+    if RAISED in verdict.reason:
+        return "LW204"
     if case.cotangent != "contiguous" or case.layout != "contiguous":
         return "LW301"
     elements = _largest(spec, case)

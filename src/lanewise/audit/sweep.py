@@ -249,5 +249,3 @@ def _element_counts(spec: Spec, case: Case) -> list[int]:
         except Exception:  # what needs values; the forward will say what it thinks of the shapes
             return counts
     return counts
-
-

@@ -39,7 +39,7 @@ class Options(CommonOptions):
     device: str | None = None
     """Where to run: cpu, cuda, cuda:1; without this the GPU when there is one."""
     budget: str = "60s"
-    """Time for everything, such as 60s, 10m or 1h."""
+    """Time for everything, such as 60s, 10m or 1h; or a number of cases, such as "200 cases"."""
     memory: float | None = None
     """GiB that a case may use; half of what is free without this."""
     seed: int = 0

@@ -90,7 +90,11 @@ class Coverage:
 
     def reasons(self) -> dict[str, int]:
         """Why cases were inconclusive or skipped, the most frequent first."""
-        return dict(Counter(f"{r.outcome}: {r.reason}" for r in self.rows if r.reason and r.outcome not in ("failed", "crashed")).most_common())
+        return dict(
+            Counter(
+                f"{r.outcome}: {r.reason}" for r in self.rows if r.reason and r.outcome not in ("failed", "crashed")
+            ).most_common()
+        )
 
     def __str__(self) -> str:
         return ", ".join(f"{n} {outcome}" for outcome, n in self.counts.items())
@@ -106,7 +110,7 @@ class Report:
         environment: versions, device, flags.
         notes: what a reader should know about this run.
         seed: of everything that was random.
-        budget: seconds that it could take.
+        budget: what it could take.
         seconds: that it took.
         known: findings that a baseline has too, and those of codes that were not asked for.
     """
@@ -116,7 +120,7 @@ class Report:
     environment: dict[str, Any]
     notes: list[str]
     seed: int
-    budget: float
+    budget: str
     seconds: float
     known: list[Finding] = field(default_factory=list)
 

@@ -30,7 +30,7 @@ def _parts(report: Report) -> Iterator[str]:
     yield "<!doctype html><html lang=en><meta charset=utf-8><title>lanewise audit</title>"
     yield f"<style>{_STYLE}</style><h1>lanewise audit</h1><p><b>{_(sentence(report))}</b>"
     machine = ", ".join(f"{k} {v}" for k, v in report.environment.items() if v is not None)
-    yield f"<p>{_(machine)}; seed {report.seed}; {report.seconds:.0f} of {report.budget:.0f} s"
+    yield f"<p>{_(machine)}; seed {report.seed}; {report.seconds:.0f} s, budget {_(report.budget)}"
     yield from (f"<p>{_(note)}" for note in report.notes)
     for finding in report.findings:
         yield f"<h2>{finding.code} {_(finding.title)}</h2>"
