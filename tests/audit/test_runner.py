@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from lanewise.audit import audit
-from lanewise.audit.runner import as_result, audit_specs, parse_budget
 from lanewise.audit.case import Case
 from lanewise.audit.isolate import Ended
+from lanewise.audit.runner import as_result, audit_specs, parse_budget
 from lanewise.audit.spec import Input, Spec
 from lanewise.errors import InputError
 
@@ -78,7 +78,7 @@ def test_a_layout_fault_is_found_with_a_workaround_that_was_tried():
     report = audit(audited.takes_for_contiguous, (torch.randn(6, 5),), budget="16 cases")
     assert {finding.code for finding in report.findings} == {"LW301"}
     assert all(finding.setting["cotangent"] != "contiguous" for finding in report.findings)
-    assert all("register_hook(lambda g: g.contiguous())" in finding.workaround for finding in report.findings)
+    assert all("register_hook(lambda g: g.contiguous())" in str(finding.workaround) for finding in report.findings)
     assert any(finding.repro.verified for finding in report.findings)
 
 

@@ -1,5 +1,4 @@
-"""What the rounding of every intermediate value makes of a gradient: how much of a failure a function's own conditioning
-may explain."""
+"""What rounding every intermediate value makes of a gradient: what a function's conditioning may explain."""
 
 from __future__ import annotations
 
@@ -8,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
 
 from lanewise.audit.call import Call, ForwardError
 from lanewise.audit.probes.measure import norm
@@ -26,7 +26,7 @@ class _Rounded(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         if any(value.alias_info is not None for value in func._schema.returns):  # views, and writes in place
             return out
-        return torch.utils._pytree.tree_map(self._rounded, out)
+        return tree_map(self._rounded, out)
 
     def _rounded(self, value: Any) -> Any:
         if not isinstance(value, Tensor) or not value.is_floating_point():
@@ -39,8 +39,8 @@ def conditioning(call: Call, argument: str, dtype: torch.dtype, seed: int = 0) -
     """How far the gradient moves when all that it is computed from is rounded to `dtype`, as a norm.
 
     Everything runs in float64, forward and backward, with a random error of one unit of `dtype` after every operator of
-    torch (Monte Carlo arithmetic, Parker 1997). 1 - tanh(x)^2 at large x is an example: the error of tanh(x), near 1, is
-    all there is of the small difference. None where float64 does not work.
+    torch (Monte Carlo arithmetic, Parker 1997). 1 - tanh(x)^2 at large x is an example: the error of tanh(x), near 1,
+    is all there is of the small difference. None where float64 does not work.
     """
     try:
         wide = call.double()

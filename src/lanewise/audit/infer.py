@@ -199,12 +199,12 @@ def _slots(tree: Any, name: str, example: dict[str, Tensor]) -> Any:
 
 
 def _sized(tree: Any, example: Mapping[str, Tensor]) -> Any:
-    """The same nesting where numbers in a tuple or list that are sizes of the example follow them (`normalized_shape`)."""
+    """The same nesting where numbers in a tuple (`normalized_shape`) that are sizes of the example follow them."""
     if isinstance(tree, Mapping):
         return {key: _sized(value, example) for key, value in tree.items()}
     if not isinstance(tree, (tuple, list)):
         return tree
-    where = {n: (name, dim) for name, t in reversed(example.items()) for dim, n in enumerate(t.shape) if n > 1}
+    where = {n: (name, dim) for name, t in reversed(list(example.items())) for dim, n in enumerate(t.shape) if n > 1}
     items = [_Size(*where[x]) if type(x) is int and x in where else _sized(x, example) for x in tree]
     return type(tree)(items) if type(tree) in (tuple, list) else tuple(items)
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from lanewise.audit import suspect
 from lanewise.audit import repro as scripts
+from lanewise.audit import suspect
 from lanewise.audit.case import Case
 from lanewise.audit.examine import EAGER, Result
 from lanewise.audit.finding import Finding

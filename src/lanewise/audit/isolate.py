@@ -1,8 +1,8 @@
 """A process a case, which may crash or hang without harm to the audit.
 
 A server process imports torch and computes nothing; it forks a child for each group of tasks, so that a child starts in
-some milliseconds, with fresh OpenMP threads and no accelerator context. What cannot be pickled (closures, functions of a
-notebook) is forked from the caller's own process on a CPU, and run in that process on an accelerator.
+some milliseconds, with fresh OpenMP threads and no accelerator context. What cannot be pickled (closures, functions of
+a notebook) is forked from the caller's own process on a CPU, and run in that process on an accelerator.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, Any, Literal
 
 Task = tuple[Callable[..., Any], tuple[Any, ...]]
@@ -255,8 +256,8 @@ def _be_child(
         os.dup2(errors, 1)
         os.dup2(errors, 2)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        with suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
-            score.write("1000")  # when memory runs out it is this process that goes
+        with suppress(OSError):
+            Path("/proc/self/oom_score_adj").write_text("1000")  # when memory runs out it is this process that goes
         for name in (signal.SIGINT, signal.SIGTERM):
             signal.signal(name, signal.SIG_DFL)
         if threads is not None:
@@ -273,7 +274,7 @@ def _be_child(
             _send(stream, pickle.dumps(None))
         code = 0
     except BaseException as error:
-        sys.__stderr__ and os.write(2, f"\n{type(error).__name__}: {error}".encode())
+        os.write(2, f"\n{type(error).__name__}: {error}".encode())
     finally:
         os._exit(code)
 

@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -269,9 +270,8 @@ def _free_memory(device: str) -> int:
     if device.startswith("cuda"):
         return torch.cuda.mem_get_info(device)[0]
     try:
-        with open("/proc/meminfo") as lines:
-            found = next(line for line in lines if line.startswith("MemAvailable"))
-        return int(found.split()[1]) * 1024
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]) * 1024
     except (OSError, StopIteration):  # not Linux
         return 4 * 2**30
 

@@ -21,8 +21,8 @@ class Input:
     Attributes:
         name: of the argument.
         dims: its shape: names of sizes, numbers, or expressions of them, with spaces between ("B C 2*H").
-        draw: the expression that makes it; {shape}, {where} (device and, unless "other", dtype) and {on} (generator too)
-            are filled in, sizes are names.
+        draw: the expression that makes it; {shape}, {where} (device and, unless "other", dtype) and {on} (with the
+            generator) are filled in, sizes are names.
         kind: "float" is differentiated and takes the case's dtype; "other" (indices, masks) does neither; "constant" is
             floating and takes the dtype, but is not differentiated (targets, running statistics).
     """
@@ -55,8 +55,8 @@ class Spec:
         sizes: a usual value of every named size, small enough to run anywhere.
         options: other names in `source` and their choices, the usual one first.
         linear: inputs in each of which the operator is known to be affine.
-        batch: for an input, and under "output" for the outputs, the dimension along which the operator acts independently; empty
-            when there is none.
+        batch: for an input, and under "output" for the outputs, the dimension along which the operator acts
+            independently; empty when there is none.
         reference: a statement like `source` that says the truth where the operator's own fp64 arithmetic cannot (a
             kernel that has only fp32); None when it is the operator itself.
         setup: lines that a script needs before `source` beyond those of `PREAMBLE` (imports).

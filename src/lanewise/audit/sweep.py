@@ -106,15 +106,14 @@ class Sweep:
         yield base
         if self._plan.compile:
             yield replace(base, compiled=True)
-        for group in _in_turn(
+        yield from _in_turn(
             [replace(base, dtype=dtype) for dtype in spec.dtypes[1:]],
             [replace(base, cotangent=cotangent) for cotangent in COTANGENTS[1:]],
             [replace(base, layout=layout) for layout in LAYOUTS[1:]],
             [replace(base, values=values) for values in spec.values[1:]],
             list(self._with_options(base, spec)),
             list(self._resized(base, spec, WAVES, choose)),
-        ):
-            yield group
+        )
         large = self.large(spec, base)
         boundaries = self._resized(base, spec, BOUNDARIES, choose)
         for number in count():

@@ -11,8 +11,9 @@ from lanewise.audit.report.console import finding_lines, sentence
 
 _STYLE = """
 body { font: 14px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 70em; padding: 0 1em; color: #1c1c28 }
-table { border-collapse: collapse; font-size: 12px } td, th { border: 1px solid #ddd; padding: 3px 7px; text-align: left;
-vertical-align: top } th { background: #f3f3f7 } pre { background: #f6f6fa; padding: 1em; overflow-x: auto }
+table { border-collapse: collapse; font-size: 12px } td, th { border: 1px solid #ddd; padding: 3px 7px;
+text-align: left; vertical-align: top } th { background: #f3f3f7 } pre { background: #f6f6fa; padding: 1em;
+overflow-x: auto }
 .map i { display: inline-block; width: 11px; height: 11px; margin: 1px; border-radius: 2px }
 .passed { background: #3a9d5d } .failed { background: #c62828 } .crashed { background: #6a1b9a }
 .inconclusive { background: #e0a800 } .skipped { background: #c4c4ce }
