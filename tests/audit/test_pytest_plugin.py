@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 TESTS = """
 import torch
@@ -25,14 +26,11 @@ def test_wrong(audit_gradients):
 def test_a_finding_fails_the_test_that_asked(tmp_path):
     (tmp_path / "test_it.py").write_text(TESTS)
     plugin = ("-p", "lanewise.audit.pytest_plugin", "--audit-budget", "2 cases")
+    path = os.pathsep.join(str(Path(place).resolve()) for place in sys.path)
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", *plugin, "test_it.py"],
         cwd=tmp_path,
-        env={
-            **os.environ,
-            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-            "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)),
-        },
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": path},
         capture_output=True,
         text=True,
     )

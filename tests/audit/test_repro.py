@@ -11,13 +11,8 @@ from lanewise.audit.infer import spec_of
 from lanewise.audit.repro import Repro, make
 from lanewise.audit.spec import Input, Spec
 
-LINEAR = Spec(
-    "linear",
-    "F.linear(x, weight)",
-    (Input("x", "B C"), Input("weight", "K C")),
-    {"B": 4, "C": 3, "K": 2},
-    linear=("x", "weight"),
-)
+INPUTS = (Input("x", "B C"), Input("weight", "K C"))
+LINEAR = Spec("linear", "F.linear(x, weight)", INPUTS, {"B": 4, "C": 3, "K": 2}, linear=("x", "weight"))
 CASE = Case("linear", tuple(LINEAR.sizes.items()), layout="transposed")
 
 

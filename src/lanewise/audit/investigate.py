@@ -112,14 +112,17 @@ class Investigator:
         return result.outcome != "crashed" and "failed" not in outcomes and "passed" in outcomes
 
     def _doubt(self, spec: Spec, result: Result) -> str | None:
-        """Why a failure may be the function's conditioning and not a fault; None when it is a fault.
+        """Why a failure may be no fault; None when it is one.
 
-        Rounding of sums of products is known. What exp, tanh or a division make of it depends on the values: there, a
+        Derivatives by differences have errors of their own, which the gradient in float64 has not. Rounding of sums of
+        products is known. What exp, tanh or a division make of it depends on the values: there, a
         finding must be far more than what rounding every intermediate value does.
         """
         _, _, verdict = _worst(result)
         if verdict is None or verdict.probe in ("exact", EAGER) or set(spec.differentiable) <= set(spec.linear):
             return None
+        if verdict.probe == "jvp" and self._one(spec, result.case, (verdict.argument, "truth")).outcome == "passed":
+            return f"jvp of {verdict.argument}: {verdict.reason}, but the whole gradient is that of float64"
         moved = self._explained_by(spec, result.case, verdict.argument)
         if moved is None:
             moved = scripts.PLAIN[result.case.dtype] * verdict.gradient_norm / HEADROOM

@@ -42,19 +42,9 @@ def finding(code="LW102"):
         "second_probe": "confirmed by truth",
         "again": "4 of 4 other seeds",
     }
-    return Finding(
-        code,
-        "<linear>",
-        "x",
-        {"x": [3]},
-        "float32",
-        {"device": "cpu"},
-        evidence,
-        0.01,
-        "a cause",
-        "a help",
-        Repro("print(1 < 2)", verified=True),
-    )
+    repro = Repro("print(1 < 2)", verified=True)
+    where = ({"x": [3]}, "float32", {"device": "cpu"})
+    return Finding(code, "<linear>", "x", *where, evidence, 0.01, "a cause", "a help", repro)
 
 
 def report(*findings, covered=None):
