@@ -99,8 +99,17 @@ def test_layouts_change_the_memory_and_not_the_values(layout, shape):
     x = torch.randn(shape, generator=G)
     out = lay_out(x, layout)
     assert out.shape == x.shape
-    want = {"ones": x.flatten()[:1].expand(x.numel()).reshape(shape) if x.numel() else x, "expanded": (x[:1] if x.dim() else x).expand(shape)}.get(layout, x)
+    want = {
+        "ones": x.flatten()[:1].expand(x.numel()).reshape(shape) if x.numel() else x,
+        "expanded": (x[:1] if x.dim() else x).expand(shape),
+    }.get(layout, x)
     assert torch.equal(out, want)
     if x.numel() > 1 and x.dim() > 1:
-        strides = {"strided": (24, 8, 2), "transposed": (1, 2, 6), "channels_last": (12, 1, 3), "expanded": (0, 4, 1), "ones": (0, 0, 0)}
+        strides = {
+            "strided": (24, 8, 2),
+            "transposed": (1, 2, 6),
+            "channels_last": (12, 1, 3),
+            "expanded": (0, 4, 1),
+            "ones": (0, 0, 0),
+        }
         assert out.stride() == strides.get(layout, (12, 4, 1))

@@ -7,6 +7,8 @@ ten digits where the function is smooth.
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from torch import Tensor
 
@@ -28,7 +30,8 @@ def push_forward(call: Call, argument: str, u: Tensor) -> tuple[Tensor, ...]:
     """J u of the call at its own argument, one an output."""
     x = call.value(argument).detach()
     try:
-        with torch.enable_grad():  # custom functions have no forward mode without
+        with torch.enable_grad(), warnings.catch_warnings():  # custom functions have no forward mode without gradients
+            warnings.simplefilter("ignore", DeprecationWarning)  # torch's own, of what it loads for forward mode
             image = torch.func.jvp(lambda value: call.output({argument: value}), (x,), (u,))[1]
     except (ForwardError, NotImplementedError, RuntimeError):
         return central_difference(call, argument, u)
