@@ -42,7 +42,7 @@ def central_difference(call: Call, argument: str, u: Tensor) -> tuple[Tensor, ..
     """J u from four forwards: (4 D(h) - D(2 h)) / 3 of the central difference D, with an error of order h^4."""
     x = call.value(argument).detach()
     size = norm(u)
-    h = STEP * max(norm(x), 1e-3 * size) / size
+    h = STEP * (norm(x) or size) / size
 
     def difference(step: float) -> tuple[Tensor, ...]:
         ends = call.output({argument: x + step * u}), call.output({argument: x - step * u})
