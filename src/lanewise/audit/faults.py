@@ -21,6 +21,10 @@ Cotangents = tuple[Tensor, ...]
 PullBack = Callable[[Cotangents], Tensor]  # from upstream gradients to the right gradient
 
 
+def _in_the_sum(grad: Tensor) -> Tensor:
+    raise InputError("fault", got="one of a sum", expected="a fault of a gradient", fix="plant it with planted_call")
+
+
 @dataclass(frozen=True)
 class Fault:
     """One way in which a gradient goes wrong.
@@ -29,7 +33,7 @@ class Fault:
         name: short name.
         code: the finding it should be reported as (`lanewise explain CODE`).
         story: what breaks in the kernel.
-        apply: from the right gradient [rows, ...] to the wrong one; None where the fault is in the sum.
+        apply: from the right gradient [rows, ...] to the wrong one; it raises where the fault is in the sum.
         backward: from the right backward pass and upstream gradients to the wrong gradient; None for `apply`'s.
         start: makes a `backward` that remembers, for each operator that it is planted in; None for the others.
     """
@@ -37,7 +41,7 @@ class Fault:
     name: str
     code: str
     story: str
-    apply: Callable[[Tensor], Tensor] | None = None
+    apply: Callable[[Tensor], Tensor] = _in_the_sum
     backward: Callable[[PullBack, Cotangents], Tensor] | None = None
     start: Callable[[], Callable[[PullBack, Cotangents], Tensor]] | None = None
 
@@ -47,8 +51,7 @@ class Fault:
             return self.start()
         if self.backward is not None:
             return self.backward
-        apply = self.apply or (lambda grad: grad)
-        return lambda pull, cotangents: apply(pull(cotangents))
+        return lambda pull, cotangents: self.apply(pull(cotangents))
 
 
 def _zero(grad: Tensor) -> Tensor:
@@ -218,12 +221,11 @@ def planted(tensor: Tensor, fault: Fault | None) -> Tensor:
     """
     if fault is None:
         return tensor
-    apply = fault.apply
-    if apply is None:
-        raise InputError("fault", got=fault.name, expected="a fault of a gradient", fix="plant it with planted_call")
+    if fault.apply is _in_the_sum:
+        fault.apply(tensor)
     out = tensor * 1  # a node of its own, so that the tensor's other uses keep their gradient
     if out.requires_grad:
-        out.register_hook(lambda grad: apply(grad) if grad.numel() else grad)
+        out.register_hook(lambda grad: fault.apply(grad) if grad.numel() else grad)
     return out
 
 

@@ -17,7 +17,8 @@ class LeavesOneOut(torch.autograd.Function):
         return x * 2
 
     @staticmethod
-    def backward(ctx, grad):
+    def backward(ctx, *grads):
+        (grad,) = grads
         out = torch.empty_like(grad)
         if not bool(out[-1].isnan()):
             out[-1] = 0

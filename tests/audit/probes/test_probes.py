@@ -76,7 +76,7 @@ def test_a_forward_that_refuses_is_skipped_and_a_backward_that_raises_fails():
             return x.clone()
 
         @staticmethod
-        def backward(ctx, grad):
+        def backward(ctx, *grads):
             raise ValueError("no")
 
     failed = probe(Call(Loud.apply, (values(3),)), "0", "jvp")

@@ -33,7 +33,8 @@ class WritesToSaved(torch.autograd.Function):
         return x.sin()
 
     @staticmethod
-    def backward(ctx, grad):
+    def backward(ctx, *grads):
+        (grad,) = grads
         return ctx.saved.mul_(grad)
 
 
@@ -44,7 +45,8 @@ class WritesToInput(torch.autograd.Function):
         return x * 2
 
     @staticmethod
-    def backward(ctx, grad):
+    def backward(ctx, *grads):
+        (grad,) = grads
         ctx.x[0] = 5
         return grad * 2
 
