@@ -1,6 +1,6 @@
 """What the audit's probes find, what they miss, and whether what they say about it is true.
 
-usage: python benchmarks/audit_power.py [faults] [curve] [clean] [others] [--scale X]
+usage: python benchmarks/audit_power.py [faults] [curve] [clean] [noise] [others] [--scale X]
 
 - `faults`: every planted fault x float32, bfloat16, float16 x six operators x sizes, five seeds each: found by the
   operator's first probe (adjoint or jvp), and by any of its probes, against the fault's size in rounding floors (a
@@ -8,6 +8,7 @@ usage: python benchmarks/audit_power.py [faults] [curve] [clean] [others] [--sca
 - `curve`: random errors of 1 to 100 floors: how often a verdict of three directions misses them, beside how often it
   said that it would.
 - `clean`: 10,000 verdicts on healthy operators, with one-sided data, long sequential sums and every cotangent layout.
+- `noise`: the rounding error of healthy gradients against float64, and what the probes take it to be.
 - `others`: the same faults before gradcheck (fast and slow, float64) and `torch.allclose` with its defaults (against
   the float64 gradient), and what these say of healthy operators.
 """
@@ -25,16 +26,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from _audit_operators import DTYPES, LONG, OPERATORS, SEQUENTIAL, SIZES, Operator, drawn
+from _audit_operators import DTYPES, LONG, OPERATORS, PAIRS, SEQUENTIAL, SIZES, Operator, drawn
 from _harness import merge
 
 from lanewise.audit.call import Call
 from lanewise.audit.faults import ALL_FAULTS, Fault, planted_call
 from lanewise.audit.probes import applicable, probe
-from lanewise.audit.tolerance import LAMBDA
+from lanewise.audit.probes.directions import Noise, Trial, begin, draw
+from lanewise.audit.probes.jvp import push_forward
+from lanewise.audit.tolerance import LAMBDA, unit
 
 FLOORS = (1, 2, 3, 5, 8, 10, 15, 20, 30, 50, 100)
-EDGES = (0, 1, 3, 10, 30, math.inf)
 KINDS = ("normal", "one-sided", "positive", "tiny", "huge")
 LAYOUTS = ("contiguous", "strided", "transposed", "expanded", "ones")
 SLOW_LIMIT = 2500  # elements of input and output up to which slow gradcheck is run
@@ -44,7 +46,7 @@ Row = dict[str, Any]
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("parts", nargs="*", default=["faults", "curve", "clean", "others"])
+    parser.add_argument("parts", nargs="*", default=["faults", "curve", "clean", "noise", "others"])
     parser.add_argument("--scale", type=float, default=1.0, help="share of the repeats, for a quick look")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -69,12 +71,13 @@ def faults(scale: float) -> Iterator[Row]:
             for seed in range(seeds):
                 call = drawn(operator, size, dtype, seed)
                 by, relative, floor = _found(call, operator.argument, fault, seed)
-                floors.append(relative / floor)
+                floors.append(relative / floor if math.isfinite(relative) else math.inf)
                 found["first"] += by == applicable(call, operator.argument)[0]
                 found["any"] += by is not None
+            least = min(floors)
             yield {
                 "fault": fault.name, "operator": operator.name, "dtype": _short(dtype), "size": size, "runs": seeds,
-                "size_in_floors": min(floors), "first": found["first"], "any": found["any"],
+                "size_in_floors": least if math.isfinite(least) else None, "first": found["first"], "any": found["any"],
             }  # fmt: skip
 
 
@@ -88,7 +91,7 @@ def _found(call: Call, argument: str, fault: Fault, seed: int) -> tuple[str | No
     relative = float((wrong - right).norm() / right.norm())
     for name in names:
         if probe(planted_call(call, argument, fault), argument, name, seed=seed).outcome == "failed":
-            return name, relative if math.isfinite(relative) else math.inf, _floor(healthy)
+            return name, relative, _floor(healthy)
     return None, relative, _floor(healthy)
 
 
@@ -161,6 +164,27 @@ def _clean_cases() -> Iterator[tuple[Operator, int, torch.dtype, str, str]]:
         yield SEQUENTIAL, size, torch.float32, kind, layout
 
 
+def noise(scale: float) -> Iterator[Row]:
+    """The rounding error of healthy gradients against float64, beside what the probes take it to be, in units."""
+    for dtype, operator in itertools.product(DTYPES, (*OPERATORS, PAIRS)):
+        errors, taken, measured = [], [], []
+        for seed in range(max(2, round(10 * scale))):
+            call, argument = drawn(operator, SIZES[1], dtype, seed), operator.argument
+            trial = begin(call, argument, "noise")
+            assert isinstance(trial, Trial)
+            directions = draw(trial, 3, seed)
+            estimate = Noise(trial, directions, push_forward)
+            for d in directions:
+                exact = call.double().gradient([v.double() for v in d.cotangents], names=(argument,))[argument]
+                size = d.norm * unit(dtype)
+                errors.append(float((d.gradient.double() - exact).norm()) / size)
+                taken.append(estimate.sigma(d) / size)
+            measured.append(estimate.measured / unit(dtype))
+        mean = [math.sqrt(sum(x**2 for x in xs) / len(xs)) for xs in (errors, measured, taken)]
+        row = dict(zip(("error", "rescaling", "sigma"), mean, strict=True))
+        yield {"operator": operator.name, "dtype": _short(dtype), **row}
+
+
 def others(scale: float) -> Iterator[Row]:
     """The same faults before gradcheck and allclose, and healthy operators (fault "none")."""
     for fault, operator, size in itertools.product((None, *ALL_FAULTS), OPERATORS, SIZES):
@@ -198,7 +222,7 @@ def _short(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-PARTS = {"faults": faults, "curve": curve, "clean": clean, "others": others}
+PARTS = {"faults": faults, "curve": curve, "clean": clean, "noise": noise, "others": others}
 
 
 if __name__ == "__main__":

@@ -49,6 +49,7 @@ def test_rows_of_different_size_have_their_own_limits():
 def test_beyond_the_range_of_the_dtype_is_inconclusive():
     call = Call(lambda x: x * 1e5, (torch.full((4,), 1e-3, dtype=torch.float16),), linear=("0",))
     assert truth(call, "0").outcome == "inconclusive"
+    assert adjoint(call, "0").outcome == "inconclusive"
 
 
 def test_a_call_that_does_not_work_in_float64_is_skipped():

@@ -24,6 +24,7 @@ Push = Callable[[Call, str, Tensor], tuple[Tensor, ...]]  # J u of a call in one
 
 SCALES = (0.625, 0.75, 0.875)  # of a cotangent: so few bits that it stays exact; below 1: nothing overflows
 SALT = 0x1F83D9ABFB41BD6B  # see `seeded`
+BEYOND = "the gradient is beyond the range of its dtype"
 SLICE_BYTES = 2**28  # of the outputs in float64 that the right side holds at a time
 
 
@@ -94,7 +95,10 @@ def compare(
             samples.append((abs(left - right), tolerance.LAMBDA * math.hypot(sigma, own), direction.norm))
     verdict = judge(probe, argument, loose, context=noise.context)
     if verdict.outcome == "failed":
-        return replace(verdict, code=suggest(trial, directions, sides))
+        code = suggest(trial, directions, sides)
+        if code == "LW102" and any(beyond_range(exact_gradient(trial, d), d.gradient.dtype) for d in directions):
+            return replace(verdict, outcome="inconclusive", reason=BEYOND)
+        return replace(verdict, code=code)
     if verdict.outcome == "inconclusive":  # unless nothing needs the measured noise as an excuse
         unexcused = judge(probe, argument, strict, context=noise.context)
         return unexcused if unexcused.ok else verdict
@@ -123,16 +127,27 @@ def suggest(trial: Trial, directions: Sequence[Direction], sides: Sequence[tuple
     if all(d.norm == 0 for d in directions):
         return "LW101"
     ratios = [left / right for left, right in sides if right]
-    spread = max(ratios) - min(ratios)
-    if len(ratios) > 1 and spread < 0.1 * abs(ratios[0] - 1):
+    if len(ratios) > 1 and max(ratios) - min(ratios) < 0.1 * abs(ratios[0] - 1):
         return "LW105"
     worst = directions[max(range(len(sides)), key=lambda i: abs(sides[i][0] - sides[i][1]))]
-    if not trial.wide or 8 * worst.gradient.numel() > SLICE_BYTES:
+    exact = exact_gradient(trial, worst)
+    if exact is None:
         return "LW103" if bool((worst.gradient == 0).any()) else "LW104"
-    cotangents = [v.double() for v in worst.cotangents]
-    exact = trial.call.double().gradient(cotangents, names=(trial.argument,))[trial.argument]
     difference = (worst.gradient.double() - exact).abs()
     return classify(worst.gradient, exact, difference > 0.1 * difference.max())
+
+
+def exact_gradient(trial: Trial, direction: Direction) -> Tensor | None:
+    """The gradient in float64; None where that does not work, or not in little memory."""
+    if not trial.wide or 8 * numels((*trial.outputs, direction.gradient)) > SLICE_BYTES:
+        return None
+    cotangents = [v.double() for v in direction.cotangents]
+    return trial.call.double().gradient(cotangents, names=(trial.argument,)).get(trial.argument)
+
+
+def beyond_range(exact: Tensor | None, dtype: torch.dtype) -> bool:
+    """Whether the right gradient, or what it is a sum of, may be too large for its dtype."""
+    return exact is not None and not bool((exact.abs() <= torch.finfo(dtype).max / 2).all())
 
 
 class Noise:
