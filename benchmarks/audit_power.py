@@ -1,8 +1,8 @@
 """What the audit's probes find, what they miss, and whether what they say about it is true.
 
-usage: python benchmarks/audit_power.py [faults] [curve] [clean] [noise] [others] [--scale X]
+usage: python benchmarks/audit_power.py [faults] [curve] [clean] [noise] [others] [--fault NAME] [--scale X]
 
-- `faults`: every planted fault x float32, bfloat16, float16 x six operators x sizes, five seeds each: found by the
+- `faults`: every planted fault x float32, bfloat16, float16 x six operators x sizes, three seeds each: found by the
   operator's first probe (adjoint or jvp), and by any of its probes, against the fault's size in rounding floors (a
   floor is tolerance / lambda, which is what rounding is taken to be).
 - `curve`: random errors of 1 to 100 floors: how often a verdict of three directions misses them, beside how often it
@@ -47,13 +47,14 @@ Row = dict[str, Any]
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("parts", nargs="*", default=["faults", "curve", "clean", "noise", "others"])
+    parser.add_argument("--fault", help="only this planted fault, in `faults`")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the repeats, for a quick look")
     options = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     for part in options.parts:
         start = time.perf_counter()
-        rows = [{**dict.fromkeys(KEY), "part": part, **row} for row in PARTS[part](options.scale)]
+        rows = [{**dict.fromkeys(KEY), "part": part, **row} for row in PARTS[part](options)]
         for row in rows:
             print(row)
         merge("audit_power", rows, KEY)
@@ -61,10 +62,11 @@ def main() -> int:
     return 0
 
 
-def faults(scale: float) -> Iterator[Row]:
+def faults(options: argparse.Namespace) -> Iterator[Row]:
     """Detection of every planted fault, by its size in floors."""
-    seeds = max(1, round(5 * scale))
-    for fault, dtype, operator in itertools.product(ALL_FAULTS, DTYPES, OPERATORS):
+    seeds = max(1, round(3 * options.scale))
+    planted = [fault for fault in ALL_FAULTS if options.fault in (None, fault.name)]
+    for fault, dtype, operator in itertools.product(planted, DTYPES, OPERATORS):
         for size in SIZES:
             found: dict[str, int] = defaultdict(int)
             floors = []
@@ -99,9 +101,9 @@ def _floor(verdict: Any) -> float:
     return verdict.tolerance / LAMBDA / verdict.gradient_norm
 
 
-def curve(scale: float) -> Iterator[Row]:
+def curve(options: argparse.Namespace) -> Iterator[Row]:
     """Random errors of so many floors: how often the first probe finds them, and how often it said it would."""
-    trials = max(5, round(60 * scale))
+    trials = max(5, round(24 * options.scale))
     for group, (dtype, operator) in enumerate(itertools.product(DTYPES, OPERATORS)):
         stated, missed = defaultdict(float), defaultdict(int)
         for seed in range(
@@ -134,9 +136,9 @@ def _error(relative: float, seed: int) -> Fault:
     return Fault("error", "LW105", "a random direction", apply)
 
 
-def clean(scale: float) -> Iterator[Row]:
+def clean(options: argparse.Namespace) -> Iterator[Row]:
     """Verdicts on healthy operators: which are not passed."""
-    total = round(10_000 * scale)
+    total = round(10_000 * options.scale)
     cases = list(_clean_cases())
     rounds = -(-total // len(cases))
     counts: dict[tuple[str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
@@ -164,11 +166,11 @@ def _clean_cases() -> Iterator[tuple[Operator, int, torch.dtype, str, str]]:
         yield SEQUENTIAL, size, torch.float32, kind, layout
 
 
-def noise(scale: float) -> Iterator[Row]:
+def noise(options: argparse.Namespace) -> Iterator[Row]:
     """The rounding error of healthy gradients against float64, beside what the probes take it to be, in units."""
     for dtype, operator in itertools.product(DTYPES, (*OPERATORS, PAIRS)):
         errors, taken, measured = [], [], []
-        for seed in range(max(2, round(10 * scale))):
+        for seed in range(max(2, round(10 * options.scale))):
             call, argument = drawn(operator, SIZES[1], dtype, seed), operator.argument
             trial = begin(call, argument, "noise")
             assert isinstance(trial, Trial)
@@ -185,7 +187,7 @@ def noise(scale: float) -> Iterator[Row]:
         yield {"operator": operator.name, "dtype": _short(dtype), **row}
 
 
-def others(scale: float) -> Iterator[Row]:
+def others(_: argparse.Namespace) -> Iterator[Row]:
     """The same faults before gradcheck and allclose, and healthy operators (fault "none")."""
     for fault, operator, size in itertools.product((None, *ALL_FAULTS), OPERATORS, SIZES):
         call = drawn(operator, size, torch.float64, 0)

@@ -24,6 +24,13 @@ def test_a_fault_changes_the_gradient_and_nothing_else(fault, shape):
     assert not relative_error(grad, upstream) < 5e-4
 
 
+@pytest.mark.parametrize("fault", ONE_GRADIENT, ids=lambda fault: fault.name)
+def test_the_gradients_memory_does_not_matter(fault):
+    grad = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
+    turned = grad.T.contiguous().T
+    assert torch.equal(fault.apply(turned).nan_to_num(7), fault.apply(grad).nan_to_num(7))
+
+
 def test_odd_waves_loses_exactly_them():
     x = torch.zeros(96, 2, requires_grad=True)
     fault = next(fault for fault in FAULTS if fault.name == "odd-waves")

@@ -59,9 +59,9 @@ def _zero(grad: Tensor) -> Tensor:
 
 
 def _nan(grad: Tensor) -> Tensor:
-    out = grad.clone()
-    out.flatten()[grad.numel() // 2] = float("nan")
-    return out
+    flat = grad.flatten().clone()
+    flat[grad.numel() // 2] = float("nan")
+    return flat.reshape(grad.shape)
 
 
 def _odd_waves(grad: Tensor) -> Tensor:
