@@ -117,7 +117,7 @@ def curve(options: argparse.Namespace) -> Iterator[Row]:
                 faulty = planted_call(call, operator.argument, _error(floors * floor, seed))
                 verdict = probe(faulty, operator.argument, name, seed=seed)
                 missed[floors] += verdict.outcome != "failed"
-                stated[floors] += healthy.miss_probability(floors * floor)
+                stated[floors] += verdict.miss_probability(floors * floor)  # what the reader of this verdict is told
         for floors in FLOORS:
             yield {
                 "operator": operator.name, "dtype": _short(dtype), "floors": floors, "runs": trials,
