@@ -109,6 +109,11 @@ def _sequential(draw: Draw, n: int, dtype: torch.dtype) -> Call:
     )
 
 
+def _pairs(draw: Draw, n: int, dtype: torch.dtype) -> Call:
+    return Call(F.layer_norm, (draw(32 * n, 2), (2,)))
+
+
+PAIRS = Operator("layer_norm of pairs", "0", _pairs)  # whose gradient nearly cancels
 SEQUENTIAL = Operator("sequential sum", "1", _sequential)
 
 

@@ -1,13 +1,14 @@
 """What the audit's probes find, what they miss, and whether what they say about it is true.
 
-usage: python benchmarks/audit_power.py [faults] [curve] [clean] [others] [--scale X]
+usage: python benchmarks/audit_power.py [faults] [curve] [clean] [noise] [others] [--fault NAME] [--scale X]
 
-- `faults`: every planted fault x float32, bfloat16, float16 x six operators x sizes, five seeds each: found by the
+- `faults`: every planted fault x float32, bfloat16, float16 x six operators x sizes, three seeds each: found by the
   operator's first probe (adjoint or jvp), and by any of its probes, against the fault's size in rounding floors (a
   floor is tolerance / lambda, which is what rounding is taken to be).
 - `curve`: random errors of 1 to 100 floors: how often a verdict of three directions misses them, beside how often it
   said that it would.
 - `clean`: 10,000 verdicts on healthy operators, with one-sided data, long sequential sums and every cotangent layout.
+- `noise`: the rounding error of healthy gradients against float64, and what the probes take it to be.
 - `others`: the same faults before gradcheck (fast and slow, float64) and `torch.allclose` with its defaults (against
   the float64 gradient), and what these say of healthy operators.
 """
@@ -25,16 +26,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from _audit_operators import DTYPES, LONG, OPERATORS, SEQUENTIAL, SIZES, Operator, drawn
+from _audit_operators import DTYPES, LONG, OPERATORS, PAIRS, SEQUENTIAL, SIZES, Operator, drawn
 from _harness import merge
 
 from lanewise.audit.call import Call
 from lanewise.audit.faults import ALL_FAULTS, Fault, planted_call
 from lanewise.audit.probes import applicable, probe
-from lanewise.audit.tolerance import LAMBDA
+from lanewise.audit.probes.directions import Noise, Trial, begin, draw
+from lanewise.audit.probes.jvp import push_forward
+from lanewise.audit.tolerance import LAMBDA, unit
 
 FLOORS = (1, 2, 3, 5, 8, 10, 15, 20, 30, 50, 100)
-EDGES = (0, 1, 3, 10, 30, math.inf)
 KINDS = ("normal", "one-sided", "positive", "tiny", "huge")
 LAYOUTS = ("contiguous", "strided", "transposed", "expanded", "ones")
 SLOW_LIMIT = 2500  # elements of input and output up to which slow gradcheck is run
@@ -44,14 +46,15 @@ Row = dict[str, Any]
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("parts", nargs="*", default=["faults", "curve", "clean", "others"])
+    parser.add_argument("parts", nargs="*", default=["faults", "curve", "clean", "noise", "others"])
+    parser.add_argument("--fault", help="only this planted fault, in `faults`")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the repeats, for a quick look")
     options = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     for part in options.parts:
         start = time.perf_counter()
-        rows = [{**dict.fromkeys(KEY), "part": part, **row} for row in PARTS[part](options.scale)]
+        rows = [{**dict.fromkeys(KEY), "part": part, **row} for row in PARTS[part](options)]
         for row in rows:
             print(row)
         merge("audit_power", rows, KEY)
@@ -59,22 +62,24 @@ def main() -> int:
     return 0
 
 
-def faults(scale: float) -> Iterator[Row]:
+def faults(options: argparse.Namespace) -> Iterator[Row]:
     """Detection of every planted fault, by its size in floors."""
-    seeds = max(1, round(5 * scale))
-    for fault, dtype, operator in itertools.product(ALL_FAULTS, DTYPES, OPERATORS):
+    seeds = max(1, round(3 * options.scale))
+    planted = [fault for fault in ALL_FAULTS if options.fault in (None, fault.name)]
+    for fault, dtype, operator in itertools.product(planted, DTYPES, OPERATORS):
         for size in SIZES:
             found: dict[str, int] = defaultdict(int)
             floors = []
             for seed in range(seeds):
                 call = drawn(operator, size, dtype, seed)
                 by, relative, floor = _found(call, operator.argument, fault, seed)
-                floors.append(relative / floor)
+                floors.append(relative / floor if math.isfinite(relative) else math.inf)
                 found["first"] += by == applicable(call, operator.argument)[0]
                 found["any"] += by is not None
+            least = min(floors)
             yield {
                 "fault": fault.name, "operator": operator.name, "dtype": _short(dtype), "size": size, "runs": seeds,
-                "size_in_floors": min(floors), "first": found["first"], "any": found["any"],
+                "size_in_floors": least if math.isfinite(least) else None, "first": found["first"], "any": found["any"],
             }  # fmt: skip
 
 
@@ -88,7 +93,7 @@ def _found(call: Call, argument: str, fault: Fault, seed: int) -> tuple[str | No
     relative = float((wrong - right).norm() / right.norm())
     for name in names:
         if probe(planted_call(call, argument, fault), argument, name, seed=seed).outcome == "failed":
-            return name, relative if math.isfinite(relative) else math.inf, _floor(healthy)
+            return name, relative, _floor(healthy)
     return None, relative, _floor(healthy)
 
 
@@ -96,9 +101,9 @@ def _floor(verdict: Any) -> float:
     return verdict.tolerance / LAMBDA / verdict.gradient_norm
 
 
-def curve(scale: float) -> Iterator[Row]:
+def curve(options: argparse.Namespace) -> Iterator[Row]:
     """Random errors of so many floors: how often the first probe finds them, and how often it said it would."""
-    trials = max(5, round(60 * scale))
+    trials = max(5, round(24 * options.scale))
     for group, (dtype, operator) in enumerate(itertools.product(DTYPES, OPERATORS)):
         stated, missed = defaultdict(float), defaultdict(int)
         for seed in range(
@@ -112,7 +117,7 @@ def curve(scale: float) -> Iterator[Row]:
                 faulty = planted_call(call, operator.argument, _error(floors * floor, seed))
                 verdict = probe(faulty, operator.argument, name, seed=seed)
                 missed[floors] += verdict.outcome != "failed"
-                stated[floors] += healthy.miss_probability(floors * floor)
+                stated[floors] += verdict.miss_probability(floors * floor)  # what the reader of this verdict is told
         for floors in FLOORS:
             yield {
                 "operator": operator.name, "dtype": _short(dtype), "floors": floors, "runs": trials,
@@ -131,9 +136,9 @@ def _error(relative: float, seed: int) -> Fault:
     return Fault("error", "LW105", "a random direction", apply)
 
 
-def clean(scale: float) -> Iterator[Row]:
+def clean(options: argparse.Namespace) -> Iterator[Row]:
     """Verdicts on healthy operators: which are not passed."""
-    total = round(10_000 * scale)
+    total = round(10_000 * options.scale)
     cases = list(_clean_cases())
     rounds = -(-total // len(cases))
     counts: dict[tuple[str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
@@ -161,7 +166,28 @@ def _clean_cases() -> Iterator[tuple[Operator, int, torch.dtype, str, str]]:
         yield SEQUENTIAL, size, torch.float32, kind, layout
 
 
-def others(scale: float) -> Iterator[Row]:
+def noise(options: argparse.Namespace) -> Iterator[Row]:
+    """The rounding error of healthy gradients against float64, beside what the probes take it to be, in units."""
+    for dtype, operator in itertools.product(DTYPES, (*OPERATORS, PAIRS)):
+        errors, taken, measured = [], [], []
+        for seed in range(max(2, round(10 * options.scale))):
+            call, argument = drawn(operator, SIZES[1], dtype, seed), operator.argument
+            trial = begin(call, argument, "noise")
+            assert isinstance(trial, Trial)
+            directions = draw(trial, 3, seed)
+            estimate = Noise(trial, directions, push_forward)
+            for d in directions:
+                exact = call.double().gradient([v.double() for v in d.cotangents], names=(argument,))[argument]
+                size = d.norm * unit(dtype)
+                errors.append(float((d.gradient.double() - exact).norm()) / size)
+                taken.append(estimate.sigma(d) / size)
+            measured.append(estimate.measured / unit(dtype))
+        mean = [math.sqrt(sum(x**2 for x in xs) / len(xs)) for xs in (errors, measured, taken)]
+        row = dict(zip(("error", "rescaling", "sigma"), mean, strict=True))
+        yield {"operator": operator.name, "dtype": _short(dtype), **row}
+
+
+def others(_: argparse.Namespace) -> Iterator[Row]:
     """The same faults before gradcheck and allclose, and healthy operators (fault "none")."""
     for fault, operator, size in itertools.product((None, *ALL_FAULTS), OPERATORS, SIZES):
         call = drawn(operator, size, torch.float64, 0)
@@ -198,7 +224,7 @@ def _short(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-PARTS = {"faults": faults, "curve": curve, "clean": clean, "others": others}
+PARTS = {"faults": faults, "curve": curve, "clean": clean, "noise": noise, "others": others}
 
 
 if __name__ == "__main__":

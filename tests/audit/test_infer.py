@@ -1,7 +1,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from audited import healthy
+from audited_functions import healthy
 from torch import nn
 
 from lanewise.audit.call import OUTPUT, Call

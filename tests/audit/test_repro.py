@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-import audited
+import audited_functions as audited
 import pytest
 import torch
 

@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 
-import audited
+import audited_functions as audited
 import pytest
 import torch
 

@@ -13,7 +13,7 @@ from lanewise.cli.audit import specs_of
 @pytest.fixture
 def operators(tmp_path, monkeypatch):
     """A folder with a file of operators, which is where the command runs."""
-    (tmp_path / "my_operators.py").write_text("from audited import *\n")
+    (tmp_path / "my_operators.py").write_text("from audited_functions import *\n")
     monkeypatch.chdir(tmp_path)
     return "my_operators.py"
 
@@ -69,8 +69,8 @@ def test_options_are_checked_before_the_work(option, message, capsys):
 
 def test_inputs_may_be_a_tuple_a_dictionary_a_tensor_or_a_function(operators):
     assert [t.name for t in specs_of(f"{operators}:loses_rows")[0].inputs] == ["x", "w"]
-    assert [t.name for t in specs_of("audited:healthy")[0].inputs] == ["x", "w"]
-    assert [t.name for t in specs_of("audited:refuses_everything")[0].inputs] == ["x"]
+    assert [t.name for t in specs_of("audited_functions:healthy")[0].inputs] == ["x", "w"]
+    assert [t.name for t in specs_of("audited_functions:refuses_everything")[0].inputs] == ["x"]
 
 
 @pytest.mark.parametrize("name", ["torch", "lanewise"])

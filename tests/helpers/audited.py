@@ -1,88 +1,59 @@
-"""Operators for the tests of the audit: healthy ones, and ones with a planted fault."""
+"""Calls that the tests of the audit look at: healthy operators of both kinds, small."""
 
-from __future__ import annotations
-
-import os
-import signal
-from typing import Any
+from dataclasses import replace
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import nn
+
+from lanewise.audit.call import Call
+
+BATCH = {"0": 0, "output": 0}
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
-def healthy(x: Tensor, w: Tensor) -> Tensor:
-    return torch.tanh(x @ w.T)
+def values(*shape, seed=0, kind="normal", dtype=torch.float32):
+    """Random values of a kind: "normal", "one-sided", "positive", "huge"."""
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(seed + sum(shape)))
+    return {"one-sided": x.relu(), "positive": x.abs() + 0.1, "huge": 16 * x}.get(kind, x).to(dtype)
 
 
-class _LosesRows(torch.autograd.Function):
-    """A last partial tile that is not launched: the weight's rows past 32 get no gradient."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, w: Tensor) -> Tensor:
-        ctx.save_for_backward(x, w)
-        return x @ w.T
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
-        x, w = ctx.saved_tensors
-        weight_grad = grads[0].T @ x
-        rows = torch.arange(len(weight_grad), device=x.device) < 32
-        return grads[0] @ w, weight_grad * rows[:, None]
+def linear(n=40, m=30, k=50, **options):
+    """x [n, k] and weight [m, k]."""
+    x, w = values(n, k, **options), values(m, k, **options)
+    return Call(F.linear, (x, w), linear=("0", "1"), batch=BATCH)
 
 
-def loses_rows(x: Tensor, w: Tensor) -> Tensor:
-    return _LosesRows.apply(x, w)
+def convolution(**options):
+    """Images [4, 3, 9, 8] and a kernel [5, 3, 3, 3]."""
+    return Call(
+        F.conv2d, (values(4, 3, 9, 8, **options), values(5, 3, 3, 3, **options)), linear=("0", "1"), batch=BATCH
+    )
 
 
-loses_rows_inputs = (torch.ones(8, 16), torch.ones(4, 16))
-healthy_inputs = {"x": torch.ones(8, 16), "w": torch.ones(4, 16)}
+def embedding(**options):
+    """300 rows of a table [7, 20]. On the CPU torch sums 16-bit rows in 16 bits, so the call says so."""
+    index = torch.randint(0, 7, (300,), generator=torch.Generator().manual_seed(0))
+    call = Call(F.embedding, (index, values(7, 20, **options)), wrt=("1",), linear=("1",), batch=BATCH)
+    dtype = options.get("dtype", torch.float32)
+    return call if dtype == torch.float32 else replace(call, accumulation=dtype)
 
 
-class _TakesForContiguous(torch.autograd.Function):
-    """A backward pass that reads the incoming gradient's memory without asking for its strides."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return 2 * x
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        v = grads[0]
-        if v.is_contiguous():
-            return 2 * v
-        flat = torch.as_strided(v, (v.untyped_storage().nbytes() // v.element_size(),), (1,), 0)
-        return 2 * flat[torch.arange(v.numel()) % len(flat)].reshape(v.shape).nan_to_num()
+def layer_norm(n=30, k=40, **options):
+    """Rows [n, k]."""
+    return Call(F.layer_norm, (values(n, k, **options), (k,)), batch=BATCH)
 
 
-def takes_for_contiguous(x: Tensor) -> Tensor:
-    return _TakesForContiguous.apply(x)
+def softmax(**options):
+    """Rows [30, 20]."""
+    return Call(F.softmax, (values(30, 20, **options),), {"dim": -1}, batch=BATCH)
 
 
-def crashes_past_16(x: Tensor) -> Tensor:
-    return _Crashes.apply(x)
+def block(**options):
+    """A small network, by input and parameters."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(12, 20), nn.GELU(), nn.Linear(20, 5))
+    return Call(net.to(options.get("dtype", torch.float32)), (values(16, 12, **options),), batch=BATCH)
 
 
-class _Crashes(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return 2 * x
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        if len(grads[0]) > 16:
-            os.kill(os.getpid(), signal.SIGSEGV)
-        return 2 * grads[0]
-
-
-def refuses_others(x: Tensor, w: Tensor) -> Tensor:
-    if x.shape[0] != 8:
-        raise ValueError(f"x: got {x.shape[0]} rows, expected 8")
-    return x @ w.T
-
-
-def refuses_everything(x: Tensor) -> Tensor:
-    raise ValueError("not today")
-
-
-refuses_everything_inputs = torch.ones(3)
-without_inputs = healthy
+CALLS = (linear, convolution, embedding, layer_norm, softmax, block)

@@ -21,6 +21,10 @@ Cotangents = tuple[Tensor, ...]
 PullBack = Callable[[Cotangents], Tensor]  # from upstream gradients to the right gradient
 
 
+def _in_the_sum(grad: Tensor) -> Tensor:
+    raise InputError("fault", got="one of a sum", expected="a fault of a gradient", fix="plant it with planted_call")
+
+
 @dataclass(frozen=True)
 class Fault:
     """One way in which a gradient goes wrong.
@@ -29,7 +33,7 @@ class Fault:
         name: short name.
         code: the finding it should be reported as (`lanewise explain CODE`).
         story: what breaks in the kernel.
-        apply: from the right gradient [rows, ...] to the wrong one; None where the fault is in the sum.
+        apply: from the right gradient [rows, ...] to the wrong one; it raises where the fault is in the sum.
         backward: from the right backward pass and upstream gradients to the wrong gradient; None for `apply`'s.
         start: makes a `backward` that remembers, for each operator that it is planted in; None for the others.
     """
@@ -37,7 +41,7 @@ class Fault:
     name: str
     code: str
     story: str
-    apply: Callable[[Tensor], Tensor] | None = None
+    apply: Callable[[Tensor], Tensor] = _in_the_sum
     backward: Callable[[PullBack, Cotangents], Tensor] | None = None
     start: Callable[[], Callable[[PullBack, Cotangents], Tensor]] | None = None
 
@@ -47,8 +51,7 @@ class Fault:
             return self.start()
         if self.backward is not None:
             return self.backward
-        apply = self.apply or (lambda grad: grad)
-        return lambda pull, cotangents: apply(pull(cotangents))
+        return lambda pull, cotangents: self.apply(pull(cotangents))
 
 
 def _zero(grad: Tensor) -> Tensor:
@@ -56,9 +59,9 @@ def _zero(grad: Tensor) -> Tensor:
 
 
 def _nan(grad: Tensor) -> Tensor:
-    out = grad.clone()
-    out.flatten()[grad.numel() // 2] = float("nan")
-    return out
+    flat = grad.flatten().clone()
+    flat[grad.numel() // 2] = float("nan")
+    return flat.reshape(grad.shape)
 
 
 def _odd_waves(grad: Tensor) -> Tensor:
@@ -101,6 +104,8 @@ def _past_window_zero(grad: Tensor) -> Tensor:
 
 def _past_window_wrapped(grad: Tensor) -> Tensor:
     flat, window = grad.flatten(), _window(grad)
+    if window == 0:
+        return torch.zeros_like(grad)
     out = torch.cat([flat[:window], torch.zeros_like(flat[window:])])
     out[: len(flat) - window] = flat[window:]
     return out.reshape(grad.shape)
@@ -108,7 +113,7 @@ def _past_window_wrapped(grad: Tensor) -> Tensor:
 
 def _window(grad: Tensor) -> int:
     """Elements before the end of the window: as the 4 GB of real ones stand to 7 GB."""
-    return (grad.numel() * 4 + 6) // 7
+    return grad.numel() * 4 // 7
 
 
 def _wrong_stride(grad: Tensor) -> Tensor:
@@ -216,12 +221,11 @@ def planted(tensor: Tensor, fault: Fault | None) -> Tensor:
     """
     if fault is None:
         return tensor
-    apply = fault.apply
-    if apply is None:
-        raise InputError("fault", got=fault.name, expected="a fault of a gradient", fix="plant it with planted_call")
+    if fault.apply is _in_the_sum:
+        fault.apply(tensor)
     out = tensor * 1  # a node of its own, so that the tensor's other uses keep their gradient
     if out.requires_grad:
-        out.register_hook(lambda grad: apply(grad) if grad.numel() else grad)
+        out.register_hook(lambda grad: fault.apply(grad) if grad.numel() else grad)
     return out
 
 

@@ -61,10 +61,9 @@ def _module(place: str, target: str) -> ModuleType:
         sys.path.insert(0, "")  # as `python -m` does: modules of the folder one is in
     try:
         return importlib.import_module(place)
-    except ImportError as error:
-        raise InputError(
-            "target", got=repr(target), expected=f"a module {place} that imports", why=str(error)
-        ) from None
+    except Exception as error:  # whatever the file raises
+        why = f"{type(error).__name__}: {error}"
+        raise InputError("target", got=repr(target), expected=f"a module {place} that imports", why=why) from None
 
 
 def _attribute(module: ModuleType, name: str, target: str) -> Any:

@@ -17,7 +17,7 @@ than its precision explains (a bf16 accumulator behind fp32 results, a race) can
 from __future__ import annotations
 
 import math
-from typing import Literal, cast
+from typing import Literal
 
 import torch
 
@@ -31,14 +31,14 @@ SAFETY = 2.0  # of a measured rounding error over the mean of its few draws
 FEW = 32  # a measured error of fewer elements than this says little: the bound serves
 ELEMENTARY = 4.0  # units by which exp, erf, rsqrt and their like may be off, the same way each time
 INTERMEDIATE = 4.0  # roundings to the storage dtype on the way to a gradient in 16 bits
-EXCESS = 32.0  # times what inputs and arithmetic explain, beyond which a measured error is no excuse
+EXCESS = 32.0  # times what arithmetic explains, beyond which a measured error is no excuse
 
 
 _SHORT: dict[str, Operands] = {
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
     "tf32": "tf32",
-}  # what the flags say of operands, the shortest first
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+}  # what the flags say of operands, the shortest last
 
 
 def unit(dtype: Operands) -> float:
@@ -56,8 +56,9 @@ def context(call: Call, tensor: torch.Tensor, *, one_sided: bool = False, reduct
         reduction: how many terms an element of the gradient sums.
     """
     flags = _flags(tensor.device.type, tensor.dtype)
-    short = (name for name in _SHORT if any(name in flag for flag in flags))
-    operands = next((_SHORT[name] for name in short), cast(Operands, tensor.dtype))
+    operands: Operands = tensor.dtype
+    for name, short in _SHORT.items():
+        operands = short if any(name in flag for flag in flags) else operands
     accumulation = torch.promote_types(tensor.dtype, torch.float32)
     if "reduced_precision_reduction" in flags or "fp16_accumulation" in flags:
         accumulation = tensor.dtype

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lanewise.audit import tolerance
 from lanewise.audit.call import OUTPUT, Call, ForwardError, lay_out, normal, pull_back
-from lanewise.audit.probes.measure import dot, norm, norms, numels
+from lanewise.audit.probes.measure import dot, norm, norms, numels, participation
 from lanewise.audit.probes.region import classify
 from lanewise.audit.verdict import Verdict, judge, skipped
 
@@ -24,6 +24,7 @@ Push = Callable[[Call, str, Tensor], tuple[Tensor, ...]]  # J u of a call in one
 
 SCALES = (0.625, 0.75, 0.875)  # of a cotangent: so few bits that it stays exact; below 1: nothing overflows
 SALT = 0x1F83D9ABFB41BD6B  # see `seeded`
+BEYOND = "the gradient is beyond the range of its dtype"
 SLICE_BYTES = 2**28  # of the outputs in float64 that the right side holds at a time
 
 
@@ -94,13 +95,13 @@ def compare(
             samples.append((abs(left - right), tolerance.LAMBDA * math.hypot(sigma, own), direction.norm))
     verdict = judge(probe, argument, loose, context=noise.context)
     if verdict.outcome == "failed":
-        return replace(verdict, code=suggest(trial, directions, sides))
+        code = suggest(trial, directions, sides)
+        if code == "LW102" and any(beyond_range(exact_gradient(trial, d), d.gradient.dtype) for d in directions):
+            return replace(verdict, outcome="inconclusive", reason=BEYOND)
+        return replace(verdict, code=code)
     if verdict.outcome == "inconclusive":  # unless nothing needs the measured noise as an excuse
         unexcused = judge(probe, argument, strict, context=noise.context)
         return unexcused if unexcused.ok else verdict
-    if noise.unexplained(push):
-        why = f"the gradient's own noise, {noise.measured:.2g} of it, is more than its inputs and arithmetic explain"
-        return replace(verdict, outcome="inconclusive", reason=why)
     return verdict
 
 
@@ -126,16 +127,27 @@ def suggest(trial: Trial, directions: Sequence[Direction], sides: Sequence[tuple
     if all(d.norm == 0 for d in directions):
         return "LW101"
     ratios = [left / right for left, right in sides if right]
-    spread = max(ratios) - min(ratios)
-    if len(ratios) > 1 and spread < 0.1 * abs(ratios[0] - 1):
+    if len(ratios) > 1 and max(ratios) - min(ratios) < 0.1 * abs(ratios[0] - 1):
         return "LW105"
     worst = directions[max(range(len(sides)), key=lambda i: abs(sides[i][0] - sides[i][1]))]
-    if not trial.wide or 8 * worst.gradient.numel() > SLICE_BYTES:
+    exact = exact_gradient(trial, worst)
+    if exact is None:
         return "LW103" if bool((worst.gradient == 0).any()) else "LW104"
-    cotangents = [v.double() for v in worst.cotangents]
-    exact = trial.call.double().gradient(cotangents, names=(trial.argument,))[trial.argument]
     difference = (worst.gradient.double() - exact).abs()
     return classify(worst.gradient, exact, difference > 0.1 * difference.max())
+
+
+def exact_gradient(trial: Trial, direction: Direction) -> Tensor | None:
+    """The gradient in float64; None where that does not work, or not in little memory."""
+    if not trial.wide or 8 * numels((*trial.outputs, direction.gradient)) > SLICE_BYTES:
+        return None
+    cotangents = [v.double() for v in direction.cotangents]
+    return trial.call.double().gradient(cotangents, names=(trial.argument,)).get(trial.argument)
+
+
+def beyond_range(exact: Tensor | None, dtype: torch.dtype) -> bool:
+    """Whether the right gradient, or what it is a sum of, may be too large for its dtype."""
+    return exact is not None and not bool((exact.abs() <= torch.finfo(dtype).max / 2).all())
 
 
 class Noise:
@@ -143,7 +155,8 @@ class Noise:
 
     Attributes:
         context: what its bound is derived from.
-        measured: root mean square over the directions of what rescaling changed, relative to the gradient.
+        measured: root mean square over the directions of what rescaling changed, relative to the gradient, as far as
+            it can be excused.
     """
 
     def __init__(self, trial: Trial, directions: Sequence[Direction], push: Push) -> None:
@@ -160,7 +173,7 @@ class Noise:
         self._sums = multilinear(call)
         size = math.sqrt(sum(d.norm**2 for d in directions))
         change = math.sqrt(sum(d.change**2 for d in directions) / (2 if self._sums else 1))
-        self.measured = change / size if size > 0 else 0.0
+        self.measured = self._amplified(change / size) if size > 0 else 0.0
 
     def least(self, direction: Direction) -> float:
         """The rounding error of this gradient that no kernel avoids."""
@@ -179,16 +192,23 @@ class Noise:
         """What the arithmetic of sums of products explains, without a measurement."""
         return tolerance.sequential(self.context, *self._sizes(direction))
 
-    def unexplained(self, push: Push) -> bool:
-        """Whether the measured error is far above what shaking the inputs by their rounding makes in float64."""
+    def _amplified(self, measured: float) -> float:
+        """The measured error, at most `EXCESS` times what the same arithmetic makes of the rounding of float64.
+
+        Cancellation between the steps of an operator amplifies rounding in every precision alike; a lossy accumulator
+        or a race does not. It is asked only of an error that the bound of a sum does not explain.
+        """
         trial, first = self._trial, self._first
-        if self._sums or not trial.wide:
-            return False
+        if self._sums or not trial.wide or 8 * numels(trial.outputs) > SLICE_BYTES:
+            return measured
+        if measured * first.norm <= tolerance.EXCESS * self.bound(first):
+            return measured
         generator = seeded(first.u.device, trial.call.seed)
-        moved = trial._replace(call=trial.call.double().replaced(shaken(trial.call, generator, torch.float64)))
-        conditioning = right_side(moved, first, push)[0] - right_side(trial, first, push)[0]
-        known = math.hypot(self.bound(first), conditioning)
-        return self.measured * first.norm > tolerance.EXCESS * known
+        wide = trial.call.double()
+        leaves, outputs = wide.graph(names=(trial.argument,))
+        exact = _direction(trial._replace(call=wide, leaves=leaves, outputs=outputs), generator, SCALES[0])
+        units = exact.change / exact.norm / tolerance.unit(torch.float64) if exact.norm > 0 else math.inf
+        return min(measured, tolerance.EXCESS * units * tolerance.unit(self.context.dtype))
 
     def _sizes(self, direction: Direction) -> tuple[float, float, int]:
         return direction.norm, self._gain * norms(direction.cotangents), direction.gradient.numel()
@@ -199,12 +219,12 @@ def multilinear(call: Call) -> bool:
     return set(call.tensors()) <= set(call.linear)
 
 
-def shaken(call: Call, generator: torch.Generator, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
+def shaken(call: Call, generator: torch.Generator) -> dict[str, Tensor]:
     """Every tensor of the call, its elements moved by -1, 0 or 1 units in the last place of their own dtype."""
     values = {}
     for name, x in call.tensors().items():
         step = torch.randint(-1, 2, x.shape, generator=generator, device=generator.device).to(x)
-        values[name] = (x.detach() * (1 + torch.finfo(x.dtype).eps * step)).to(dtype or x.dtype)
+        values[name] = x.detach() * (1 + torch.finfo(x.dtype).eps * step)
     return values
 
 
@@ -235,6 +255,9 @@ def _direction(trial: Trial, generator: torch.Generator, scale: float) -> Direct
     else:
         other = call.gradient(scaled, shaken(call, generator), (argument,)).get(argument, torch.zeros_like(gradient))
     change = norm(other, minus=gradient, scale=1 / scale)
+    # A change that a few elements make up is a poor estimate of what those few may do next time.
+    few = tolerance.FEW / participation(other, minus=gradient, scale=1 / scale)
+    change *= math.sqrt(1 + few)
     return Direction(cotangents, gradient, norm(gradient), change, normal(trial.leaves[argument], generator))
 
 

@@ -7,6 +7,8 @@ ten digits where the function is smooth.
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from torch import Tensor
 
@@ -28,7 +30,8 @@ def push_forward(call: Call, argument: str, u: Tensor) -> tuple[Tensor, ...]:
     """J u of the call at its own argument, one an output."""
     x = call.value(argument).detach()
     try:
-        with torch.enable_grad():  # custom functions have no forward mode without
+        with torch.enable_grad(), warnings.catch_warnings():  # custom functions have no forward mode without gradients
+            warnings.simplefilter("ignore", DeprecationWarning)  # torch's own, of what it loads for forward mode
             image = torch.func.jvp(lambda value: call.output({argument: value}), (x,), (u,))[1]
     except (ForwardError, NotImplementedError, RuntimeError):
         return central_difference(call, argument, u)
@@ -39,7 +42,7 @@ def central_difference(call: Call, argument: str, u: Tensor) -> tuple[Tensor, ..
     """J u from four forwards: (4 D(h) - D(2 h)) / 3 of the central difference D, with an error of order h^4."""
     x = call.value(argument).detach()
     size = norm(u)
-    h = STEP * max(norm(x), 1e-3 * size) / size
+    h = STEP * (norm(x) or size) / size
 
     def difference(step: float) -> tuple[Tensor, ...]:
         ends = call.output({argument: x + step * u}), call.output({argument: x - step * u})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -19,13 +19,23 @@ def dot(a: Tensor, b: Tensor) -> float:
 
 def norm(x: Tensor, *, minus: Tensor | None = None, scale: float = 1.0) -> float:
     """||scale x - minus|| in float64."""
+    return math.sqrt(sum(float(torch.dot(d, d)) for d in _differences(x, minus, scale)))
+
+
+def participation(x: Tensor, *, minus: Tensor | None = None, scale: float = 1.0) -> float:
+    """How many elements make up the square of ||scale x - minus||: sum(d^2)^2 / sum(d^4), from 1 to all of them."""
+    squares = fourths = 0.0
+    for d in _differences(x, minus, scale):
+        squares += float(torch.dot(d, d))
+        fourths += float(d.square().square().sum())
+    return squares**2 / fourths if fourths > 0 else float(x.numel())
+
+
+def _differences(x: Tensor, minus: Tensor | None, scale: float) -> Iterator[Tensor]:
     parts = x.detach().reshape(-1).split(CHUNK)
     others = minus.detach().reshape(-1).split(CHUNK) if minus is not None else [None] * len(parts)
-    squares = 0.0
     for part, other in zip(parts, others, strict=True):
-        difference = part.double() * scale if other is None else part.double() * scale - other.double()
-        squares += float(torch.dot(difference, difference))
-    return math.sqrt(squares)
+        yield part.double() * scale if other is None else part.double() * scale - other.double()
 
 
 def norms(parts: Sequence[Tensor]) -> float:

@@ -30,10 +30,11 @@ def repeats(call: Call, argument: str, *, probes: int = 3, seed: int = 0) -> Ver
     noise = Noise(trial, directions, push_forward)
     bound = noise.bound(direction) * (1.0 if multilinear(call) else COMPOSED)
     allowed = math.sqrt(2) * tolerance.LAMBDA * bound
-    again = pull_back(trial.outputs, trial.leaves, direction.cotangents)[argument]
-    second = norm(again, minus=direction.gradient)
+    leaves, outputs = call.graph(names=(argument,))
+    once = pull_back(outputs, leaves, direction.cotangents)[argument].clone()  # it may share memory with what was saved
+    second = norm(pull_back(outputs, leaves, direction.cotangents)[argument], minus=once)
     runs = [call.gradient(direction.cotangents, names=(argument,))[argument] for _ in range(probes)]
-    first = max((norm(run, minus=direction.gradient) for run in runs), key=lambda d: math.inf if math.isnan(d) else d)
+    first = max((norm(run, minus=once) for run in runs), key=lambda d: math.inf if math.isnan(d) else d)
     samples = [(second, allowed, direction.norm), (first, allowed, direction.norm)]
     verdict = replace(judge("repeats", argument, samples, law="certain", context=noise.context), probes=probes)
     if _fingerprint(call) != before:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lanewise.audit import tolerance
 from lanewise.audit.call import Call
-from lanewise.audit.probes.directions import Direction, Noise, begin, draw, multilinear
+from lanewise.audit.probes.directions import BEYOND, Direction, Noise, begin, beyond_range, draw, multilinear
 from lanewise.audit.probes.jvp import push_forward
 from lanewise.audit.probes.measure import norm
 from lanewise.audit.probes.region import bounding_region, classify
@@ -32,8 +32,8 @@ def truth(call: Call, argument: str, *, probes: int = 3, seed: int = 0) -> Verdi
     samples, worst, wrong = [], (0.0, 0.0, 0.0), None
     for direction in directions:
         exact = wide.gradient([v.double() for v in direction.cotangents], names=(argument,))[argument]
-        if not bool((exact.abs() <= torch.finfo(direction.gradient.dtype).max / 2).all()):
-            return Verdict("truth", argument, "inconclusive", reason="the gradient is beyond the range of its dtype")
+        if beyond_range(exact, direction.gradient.dtype):
+            return Verdict("truth", argument, "inconclusive", reason=BEYOND)
         allowed = tolerance.LAMBDA * noise.sigma(direction)
         sample = (norm(direction.gradient, minus=exact), allowed, direction.norm)
         limits = _limits(direction, exact, noise) if multilinear(call) else None
