@@ -146,4 +146,8 @@ def test_how_a_process_ends_decides_what_a_case_is():
     case = Case("f", ())
     assert as_result(Ended("hung", reason="no end after 30 s"), case).outcome == "inconclusive"
     assert as_result(Ended("crashed", reason="the process ended with SIGKILL"), case).outcome == "inconclusive"
+    assert (
+        as_result(Ended("crashed", reason="the process ended with exit code 1: KeyError"), case).outcome
+        == "inconclusive"
+    )
     assert as_result(Ended("crashed", reason="the process ended with SIGSEGV"), case).outcome == "crashed"

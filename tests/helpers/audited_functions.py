@@ -35,7 +35,7 @@ def loses_rows(x: Tensor, w: Tensor) -> Tensor:
 
 
 loses_rows_inputs = (torch.ones(8, 16), torch.ones(4, 16))
-healthy_inputs = {"x": torch.ones(8, 16), "w": torch.ones(4, 16)}
+healthy_inputs = {"x": torch.full((8, 16), 0.1), "w": torch.full((4, 16), 0.2)}
 
 
 class _TakesForContiguous(torch.autograd.Function):

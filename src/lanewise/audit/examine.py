@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 
 from lanewise.audit import infer, probes
-from lanewise.audit.call import OUTPUT, Call, ForwardError
+from lanewise.audit.call import OUTPUT, Call, ForwardError, pull_back
 from lanewise.audit.case import Case
 from lanewise.audit.conditioning import conditioning
 from lanewise.audit.probes.measure import norm
@@ -95,7 +95,7 @@ def _examine(spec: Spec, case: Case, only: tuple[str, str] | None) -> Result:
     verdicts: list[Verdict] = []
     if case.compiled and (only is None or only == (OUTPUT, EAGER)):
         verdicts.append(_beside_eager(case, spec, call))
-    for argument in call.names if only is None else only[:1]:
+    for argument in _reached(case, call) if only is None else only[:1]:
         for name in _chosen(spec, case, call, argument):
             if only is not None and name != only[1]:
                 continue
@@ -105,6 +105,15 @@ def _examine(spec: Spec, case: Case, only: tuple[str, str] | None) -> Result:
                 return Result(case, "crashed", reason, tuple(verdicts), fatal=True)
             verdicts.append(_without_derivative(verdict))
     return Result(case, *_summary(verdicts), tuple(verdicts))
+
+
+def _reached(case: Case, call: Call) -> tuple[str, ...]:
+    """The arguments that some output depends on; a compiled function's outputs do not say, its inputs are all leaves."""
+    if not case.compiled:
+        return call.names
+    leaves, outputs = call.graph()
+    cotangents = call.cotangents(outputs, torch.Generator(outputs[0].device).manual_seed(case.seed))
+    return tuple(pull_back(outputs, leaves, cotangents))
 
 
 def _chosen(spec: Spec, case: Case, call: Call, argument: str) -> tuple[str, ...]:

@@ -198,6 +198,8 @@ def as_result(ended: Ended, case: Case) -> Result:
         return Result(case, "inconclusive", ended.reason)
     if "SIGKILL" in ended.reason:  # nobody here sends it: the system does, when memory runs out
         return Result(case, "inconclusive", f"{ended.reason} (out of memory?)")
+    if "exit code" in ended.reason:  # it left in good order, or an exception went through: nothing about gradients
+        return Result(case, "inconclusive", ended.reason)
     return Result(case, "crashed", ended.reason)
 
 

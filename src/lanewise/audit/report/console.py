@@ -52,7 +52,7 @@ def table(report: Report) -> list[list[object]]:
     for operator, mine in report.coverage.by_operator().items():
         missed = [row.miss_probability for row in mine if row.miss_probability is not None]
         counts = [sum(row.outcome == outcome for row in mine) for outcome in OUTCOMES]
-        rows.append([operator, *counts, median(missed) if missed else None])
+        rows.append([operator, *counts, median(missed) if missed else "-"])
     return rows
 
 
