@@ -108,7 +108,7 @@ def _examine(spec: Spec, case: Case, only: tuple[str, str] | None) -> Result:
 
 
 def _reached(case: Case, call: Call) -> tuple[str, ...]:
-    """The arguments that some output depends on; outputs of a compiled function do not say, its inputs are all leaves."""
+    """The arguments that some output depends on. Compiled outputs do not say: all inputs are leaves there."""
     if not case.compiled:
         return call.names
     leaves, outputs = call.graph()
