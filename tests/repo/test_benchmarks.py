@@ -161,3 +161,35 @@ def test_a_fault_behind_the_boundary_of_long_lists_is_noticed(benchmark, monkeyp
     monkeypatch.setattr(script, "check_halves", lambda *_: [])
     with pytest.raises(GateError, match=r"picture: relative error .*; means2d: relative error"):
         script.measure("cpu", 300, 100, 72, 20_000)
+
+
+def test_the_audits_power_is_measured_against_faults_that_it_would_miss_too(benchmark):
+    script = benchmark("audit_power")
+    call = script.drawn(script.OPERATORS[0], 33, torch.float32, 0)
+    by, relative, floor = script._found(call, "1", script.ALL_FAULTS[0], 0)
+    assert (by, relative) == ("adjoint", 1)
+    by, relative, _ = script._found(call, "1", script._error(floor, 0), 0)
+    assert relative == pytest.approx(floor, rel=0.1)
+    assert by == "exact"  # missed by the first probe
+    assert script._allclose(call.double(), "1", None)
+    assert not script._allclose(call.double(), "1", script.ALL_FAULTS[0])
+    assert script._gradcheck(script.drawn(script.OPERATORS[0], 5, torch.float64, 0), "1", None, False)
+    assert not script._gradcheck(
+        script.drawn(script.OPERATORS[0], 5, torch.float64, 0), "1", script.ALL_FAULTS[0], False
+    )
+
+
+def test_the_audits_tables_have_a_line_for_what_was_missed(benchmark):
+    tables = benchmark("_audit_tables")
+    row = {"fault": "x", "operator": "linear", "dtype": "float32", "size": 33, "runs": 5, "first": 4, "any": 5}
+    rows = [
+        {**row, "size_in_floors": 40.0},
+        {**row, "size_in_floors": None, "first": 5},
+        {**row, "size_in_floors": 2.0},
+    ]
+    assert [r["size_in_floors"] for r in tables.missed(rows)] == [40.0]
+    assert [(r["floors"], r["first probe"]) for r in tables.by_size(rows)] == [
+        ("1 to 3", 0.8),
+        ("30 to 100", 0.8),
+        ("100 and more", 1.0),
+    ]

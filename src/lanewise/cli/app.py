@@ -30,6 +30,8 @@ COMMANDS = {
     "render": "render a run's held-out views, or an orbit around its scene, as PNG",
     "export": "write a run's scene as a PLY file, read it back and check the picture",
     "info": "say what is in a capture, a run or a splat file",
+    "audit": "look for silently wrong gradients: of your operator, of torch, or of Lanewise",
+    "explain": "say what a finding's code means",
     "prove": "compile every kernel for every GPU and execute AMD's machine code, without a GPU",
     "doctor": "check this machine and say what to install",
 }

@@ -15,12 +15,13 @@ import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import astuple, replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from lanewise.audit.probe import ProbeResult, adjoint_probe
+from lanewise.audit.probes.measure import dot, norm
+from lanewise.audit.tolerance import LAMBDA
+from lanewise.audit.verdict import Verdict
 from lanewise.conv import backends, reference
 from lanewise.conv.backends import Backend
 from lanewise.conv.choices import Choice, Choices
@@ -155,7 +156,7 @@ def _judged(problem: Problem, device: torch.device, precision: Precision, candid
     return Choice(min(sound, key=ms.__getitem__), ms, faults)
 
 
-def probe(backend: Backend, problem: Problem, device: torch.device, precision: Precision) -> ProbeResult:
+def probe(backend: Backend, problem: Problem, device: torch.device, precision: Precision) -> Verdict:
     """Whether a launch is the transpose of what it should be the transpose of, which the reference computes in fp64.
 
     A convolution is the transpose of its input gradient, and both gradients are those of the convolution. So the other
@@ -170,21 +171,16 @@ def probe(backend: Backend, problem: Problem, device: torch.device, precision: P
     first, second = _operands(problem, device)
     # What is probed takes the upstream gradient and one other operand, which is scaled so that fp16 holds all values.
     other = (first if problem.direction == "weight_grad" else second) * problem.reduction**-0.25
-
-    class Probed(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, leaf: Tensor) -> Tensor:
-            return _transpose(problem, leaf, other).to(leaf.dtype)
-
-        @staticmethod
-        def backward(ctx: Any, *grads: Tensor) -> Tensor:
-            v = _packed(grads[0], problem)
-            operands = (other, v) if problem.direction == "weight_grad" else (v, other)
-            return backends.call(backend, problem, *operands, None, precision).to(v.dtype)
-
-    leaf = torch.empty(problem.result_shape, dtype=problem.dtype, device=device).normal_(generator=_seeded(device))
-    with torch.enable_grad():
-        return adjoint_probe(Probed.apply, leaf, probes=1, unit=_unit(problem, precision))
+    generator = _seeded(device, 1)
+    u = torch.empty(problem.result_shape, dtype=problem.dtype, device=device).normal_(generator=generator)
+    image = _transpose(problem, u, other)
+    v = _packed(torch.empty(image.shape, dtype=u.dtype, device=device).normal_(generator=generator), problem)
+    operands = (other, v) if problem.direction == "weight_grad" else (v, other)
+    result = backends.call(backend, problem, *operands, None, precision)
+    residual, size = abs(dot(result, u) - dot(v, image)), norm(result)
+    tolerance = LAMBDA * _unit(problem, precision) * (size + norm(image))
+    outcome = "passed" if residual <= tolerance else "failed"  # NaN fails
+    return Verdict("adjoint", problem.direction, outcome, residual, tolerance, 1, size)
 
 
 def _transpose(problem: Problem, leaf: Tensor, other: Tensor) -> Tensor:
@@ -219,9 +215,9 @@ def _packed(tensor: Tensor, problem: Problem) -> Tensor:
     return tensor.contiguous(memory_format=memory_format(problem.dims, problem.channels_last))
 
 
-def _seeded(device: torch.device) -> torch.Generator:
+def _seeded(device: torch.device, seed: int = 0) -> torch.Generator:
     """A generator of its own: the user's random numbers stay what they are."""
-    return torch.Generator(device=device).manual_seed(0)
+    return torch.Generator(device=device).manual_seed(seed)
 
 
 def _interleaved(runs: Mapping[Backend, Callable[[], Tensor]], device: torch.device) -> dict[Backend, float]:

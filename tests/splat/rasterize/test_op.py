@@ -5,7 +5,7 @@ from splat_scenes import make_scene
 
 from lanewise import InputError
 from lanewise.audit.faults import FAULTS, find_fault, planted
-from lanewise.audit.probe import adjoint_probe
+from lanewise.audit.probes.adjoint import adjoint_probe
 from lanewise.splat import bin_gaussians, rasterization, rasterize_to_pixels
 from lanewise.splat.rasterize.lists import list_bounds
 

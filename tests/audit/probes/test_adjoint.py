@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from lanewise import InputError
 from lanewise.audit.faults import FAULTS, planted
-from lanewise.audit.probe import adjoint_probe
+from lanewise.audit.probes.adjoint import adjoint_probe
 
 
 def affine(n, m, seed=0, dtype=torch.float32):
@@ -47,7 +47,7 @@ def test_the_stated_miss_probability_holds():
 
         misses += adjoint_probe(spoiled, x, probes=1, seed=seed).ok
     bound = healthy.miss_probability(relative)
-    assert bound == pytest.approx(math.sqrt(2 / math.pi) / 4)
+    assert bound == pytest.approx(math.erf(1 / 4 / math.sqrt(2)), rel=1e-2)
     assert 0 < misses / 300 < bound + 3 * math.sqrt(bound * (1 - bound) / 300)
 
 
@@ -65,7 +65,7 @@ def test_more_probes_miss_less():
 
 
 def test_errors():
-    with pytest.raises(InputError, match=r"x: got shape \[0\]"):
+    with pytest.raises(InputError, match=r"x: got shape \[0\].*Why: the argument has no elements"):
         adjoint_probe(lambda x: x, torch.zeros(0))
-    with pytest.raises(InputError, match="function: got an output without a gradient"):
+    with pytest.raises(InputError, match=r"x: got shape \[2\].*Why: no output depends on it"):
         adjoint_probe(lambda x: x.detach(), torch.zeros(2))

@@ -1,0 +1,51 @@
+"""The jvp probe: for whatever is differentiable, J u by forward-mode derivatives, or by central differences.
+
+Forward mode and backward mode are separate formulas in torch, and here in separate precisions as well: the derivative
+is taken in float64. What has no forward mode is differenced there, at two steps (Richardson), which is good to about
+ten digits where the function is smooth.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from torch import Tensor
+
+from lanewise.audit.call import Call, ForwardError
+from lanewise.audit.probes.directions import compare
+from lanewise.audit.probes.measure import norm
+from lanewise.audit.verdict import Verdict
+
+ACCURACY = 1e-10  # relative, of differences
+STEP = 1e-4  # of a central difference, relative to the argument: the error of two steps is of its fourth power
+
+
+def jvp(call: Call, argument: str, *, probes: int = 3, seed: int = 0) -> Verdict:
+    """Check <gradient(v), u> = <v, J u> for an argument in which the call is differentiable."""
+    return compare(call, argument, "jvp", push_forward, probes=probes, seed=seed, accuracy=ACCURACY)
+
+
+def push_forward(call: Call, argument: str, u: Tensor) -> tuple[Tensor, ...]:
+    """J u of the call at its own argument, one an output."""
+    x = call.value(argument).detach()
+    try:
+        with torch.enable_grad(), warnings.catch_warnings():  # custom functions have no forward mode without gradients
+            warnings.simplefilter("ignore", DeprecationWarning)  # torch's own, of what it loads for forward mode
+            image = torch.func.jvp(lambda value: call.output({argument: value}), (x,), (u,))[1]
+    except (ForwardError, NotImplementedError, RuntimeError):
+        return central_difference(call, argument, u)
+    return tuple(y.detach() for y in image)
+
+
+def central_difference(call: Call, argument: str, u: Tensor) -> tuple[Tensor, ...]:
+    """J u from four forwards: (4 D(h) - D(2 h)) / 3 of the central difference D, with an error of order h^4."""
+    x = call.value(argument).detach()
+    size = norm(u)
+    h = STEP * (norm(x) or size) / size
+
+    def difference(step: float) -> tuple[Tensor, ...]:
+        ends = call.output({argument: x + step * u}), call.output({argument: x - step * u})
+        return tuple((y.detach() - z.detach()) / (2 * step) for y, z in zip(*ends, strict=True))
+
+    return tuple((4 * a - b) / 3 for a, b in zip(difference(h), difference(2 * h), strict=True))

@@ -1,0 +1,133 @@
+"""Who is to blame, and what helps: causes that follow from what a failure needs, and workarounds that were tried."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+
+from lanewise.audit.case import Case
+from lanewise.audit.examine import RAISED
+from lanewise.audit.spec import Spec
+from lanewise.audit.verdict import Verdict
+from lanewise.target.table import WINDOW_BYTES
+
+_CAUSES = {
+    "LW101": "the backward pass writes nothing, or nothing of it arrives",
+    "LW102": "a value that nobody wrote, or an overflow, reaches the gradient",
+    "LW103": "rows or terms of a sum are lost: a partial tile, a wave, or a slice of a split reduction",
+    "LW104": "right values in wrong places, or another tensor's stride",
+    "LW105": "a factor, or an accumulator of too few bits",
+    "LW106": "a race, or memory that nobody wrote",
+    "LW204": "an access outside of a tensor, or a launch that the device refuses",
+    "LW302": "the backward pass changes what the graph has saved",
+    "LW303": "part of an output is never written",
+}
+
+
+@dataclass(frozen=True)
+class Workaround:
+    """Something a user can do; `case` is how it is tried."""
+
+    text: str
+    case: Case
+
+
+def code_of(spec: Spec, case: Case, verdict: Verdict) -> str:
+    """The code of a finding, from what its smallest case needs and what the probe saw."""
+    if RAISED in verdict.reason:
+        return "LW204"
+    if case.cotangent != "contiguous" or case.layout != "contiguous":
+        return "LW301"
+    elements = _largest(spec, case)
+    if elements > 2**31:
+        return "LW201"
+    if elements * torch.finfo(getattr(torch, case.dtype)).bits // 8 > WINDOW_BYTES:
+        return "LW202"
+    if max((n for _, n in case.sizes), default=0) > 65535:
+        return "LW203"
+    return verdict.code or "LW104"
+
+
+def cause(spec: Spec, case: Case, code: str, kernels: tuple[str, ...] = ()) -> str:
+    """What is suspected, and the library and kernels where they can be told."""
+    parts = []
+    if code == "LW301":
+        if case.cotangent != "contiguous":
+            parts.append(f"the backward pass takes an incoming gradient that is {case.cotangent} for a contiguous one")
+        if case.layout != "contiguous":
+            parts.append(f"an input that is {case.layout} is taken for a contiguous one")
+    elif code in ("LW201", "LW202", "LW203"):
+        parts.append("an index, an address or a grid that does not reach this far")
+    else:
+        parts.append(_CAUSES.get(code, "unknown"))
+    if case.compiled:
+        parts.append("torch.compile (Inductor): eager is right")
+    elif spec.function is not None:
+        parts.append("the operator's own backward pass")
+    else:
+        parts.append(f"library: {library(case.device)}")
+    if kernels:
+        parts.append(f"kernels of the backward pass: {', '.join(kernels)}")
+    return "; ".join(parts)
+
+
+def library(device: str) -> str:
+    """The libraries that torch's operators rest on there."""
+    if device.startswith("cuda"):
+        if torch.version.hip:
+            return f"ROCm {torch.version.hip} (MIOpen, hipBLASLt)"
+        return f"CUDA {torch.version.cuda} (cuDNN {torch.backends.cudnn.version()}, cuBLAS)"
+    return f"torch {torch.__version__} on {device} (oneDNN, MKL)" if device == "cpu" else f"torch on {device}"
+
+
+def workarounds(spec: Spec, case: Case) -> Iterator[Workaround]:
+    """What may help, the least intrusive first. None is recommended before it was seen to help."""
+    if case.compiled:
+        yield Workaround("leave this function out of torch.compile", replace(case, compiled=False))
+    if case.cotangent != "contiguous":
+        text = "make the incoming gradient contiguous: y.register_hook(lambda g: g.contiguous())"
+        yield Workaround(text, replace(case, cotangent="contiguous"))
+    if case.layout != "contiguous":
+        yield Workaround("pass contiguous inputs: x.contiguous()", replace(case, layout="contiguous"))
+    for flag in _flags(case.device):
+        yield Workaround(flag, replace(case, flags=(*case.flags, flag)))
+    if spec.batch and case.slices == 1:
+        for slices in (2, 8):
+            text = f"cut the batch into {slices} slices and put the outputs together again"
+            yield Workaround(text, replace(case, slices=slices))
+    if spec.alternative:
+        yield Workaround(f"use {spec.alternative}", replace(case, alternative=True))
+    if case.dtype in ("float16", "bfloat16"):
+        yield Workaround("compute in float32", replace(case, dtype="float32"))
+
+
+def _flags(device: str) -> tuple[str, ...]:
+    if device.startswith("cuda"):
+        return (
+            "torch.backends.cudnn.benchmark = True",
+            "torch.backends.cudnn.deterministic = True",
+            "torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False",
+            "torch.backends.cudnn.enabled = False",
+        )
+    return ("torch.backends.mkldnn.enabled = False",) if device == "cpu" else ()
+
+
+def _largest(spec: Spec, case: Case) -> int:
+    return max((torch.Size(shape).numel() for shape in case.shapes(spec).values()), default=0)
+
+
+def kernels_of(spec: Spec, case: Case) -> tuple[str, ...]:
+    """Names of the kernels that the backward pass spends most time in, from torch's profiler; empty on a CPU."""
+    if not case.device.startswith("cuda"):
+        return ()
+    call = case.call(spec)
+    leaves, outputs = call.graph()
+    outputs = tuple(y for y in outputs if y.requires_grad)
+    vs = call.cotangents(outputs, torch.Generator().manual_seed(case.seed))
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        torch.autograd.grad(outputs, tuple(leaves.values()), vs, allow_unused=True)
+        torch.cuda.synchronize()
+    events = sorted(profile.key_averages(), key=lambda event: -event.device_time_total)
+    return tuple(event.key[:100] for event in events[:3])

@@ -1,0 +1,46 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lanewise.audit.probes.region import bounding_region, classify, search_region
+
+boxes = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40), st.integers(0, 5)), min_size=1, max_size=3)
+
+
+@settings(max_examples=200, deadline=None)
+@given(boxes)
+def test_both_ways_find_the_box(dims):
+    shape = [start + size + rest for start, size, rest in dims]
+    box = tuple((start, start + size) for start, size, _ in dims)
+    wrong = torch.zeros(shape, dtype=torch.bool)
+    wrong[tuple(slice(*ends) for ends in box)] = True
+    assert bounding_region(wrong) == box
+    assert search_region(shape, lambda part: bool(wrong[tuple(slice(*ends) for ends in part)].any())) == box
+    assert bounding_region(torch.zeros(shape, dtype=torch.bool)) is None
+    assert bounding_region(torch.tensor(True)) == ()
+
+
+EXACT = torch.randn(60, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+OTHER = torch.randn(60, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize(
+    ("gradient", "code"),
+    [
+        (EXACT * torch.nan, "LW102"),
+        (EXACT * 0, "LW101"),
+        (EXACT * 1.001, "LW105"),
+        (EXACT * (torch.arange(60) < 30)[:, None], "LW103"),
+        (EXACT + 0.01 * OTHER, "LW105"),
+        (OTHER, "LW104"),
+        (EXACT.roll(1), "LW104"),
+    ],
+)
+def test_what_a_wrong_gradient_looks_like(gradient, code):
+    assert classify(gradient, EXACT, ~torch.isclose(gradient, EXACT, rtol=1e-9)) == code
+
+
+def test_half_of_a_sum_is_a_part_of_it():
+    whole = EXACT + OTHER
+    assert classify(EXACT, whole, torch.ones_like(whole, dtype=torch.bool)) == "LW103"

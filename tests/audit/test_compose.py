@@ -1,0 +1,29 @@
+from dataclasses import replace
+
+import pytest
+import torch
+
+from lanewise.audit.case import Case
+from lanewise.audit.compose import LINKS, chain
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_chains_run_and_are_differentiable(seed):
+    spec = chain(seed)
+    assert chain(seed) == spec
+    case = Case(spec.name, tuple(spec.sizes.items()), seed=seed)
+    (out,) = case.call(spec).graph()[1]
+    assert out.requires_grad
+    assert out.isfinite().all()
+
+
+def test_every_link_is_drawn():
+    sources = "\n".join(chain(seed).source for seed in range(2000))
+    for link in LINKS:
+        assert link.expression.split("{p}")[0][:40] in sources, link
+
+
+def test_the_seed_of_a_chain_decides_its_inputs():
+    spec = chain(3)
+    case = Case(spec.name, tuple(spec.sizes.items()))
+    assert not torch.equal(case.inputs(spec)["x"], replace(case, seed=1).inputs(spec)["x"])

@@ -1,0 +1,40 @@
+"""Where conditioning explains a difference, and where it does not."""
+
+import torch
+
+from lanewise.audit.call import Call
+from lanewise.audit.conditioning import conditioning
+from lanewise.audit.probes.measure import norm
+
+X = torch.full((64,), 9.0)
+
+
+def error(fn, x):
+    """(what fp32 does to the gradient, what conditioning explains)."""
+    call = Call(fn, kwargs={"x": x}, wrt=("x",))
+    v = call.cotangents(call.output(), torch.Generator().manual_seed(0))
+    single = call.gradient(v)["x"]
+    exact = call.double().gradient([c.double() for c in v])["x"]
+    explained = conditioning(call, "x", torch.float32)
+    assert explained is not None
+    return norm(single, minus=exact), explained, norm(exact)
+
+
+def test_the_small_difference_of_a_saturated_tanh_is_explained():
+    off, explained, size = error(torch.tanh, X)
+    assert off > 1e-4 * size  # far more than a rounding of the gradient
+    assert off < 32 * explained
+
+
+def test_a_well_conditioned_function_has_no_excuse():
+    _, explained, size = error(lambda x: x * x.sin(), X)
+    assert explained < 20 * torch.finfo(torch.float32).eps * size
+
+
+def test_what_does_not_work_in_double_explains_nothing():
+    def single_only(x):
+        if x.dtype != torch.float32:
+            raise TypeError("float32 only")
+        return 2 * x
+
+    assert conditioning(Call(single_only, kwargs={"x": X}, wrt=("x",)), "x", torch.float32) is None

@@ -1,0 +1,106 @@
+"""Processes: values come back, crashes and hangs do no harm."""
+
+import os
+import signal
+
+import pytest
+
+from lanewise.audit.isolate import Isolator
+
+
+def add(shared, number):
+    return shared + number
+
+
+def die(shared, number):
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def hang(shared, number):
+    signal.pause()
+
+
+def talk(shared, number):
+    os.write(1, b"not a message")
+    print("nor this")
+    return number
+
+
+def fail(shared, number):
+    raise RuntimeError("broken")
+
+
+class Fatal(int):
+    fatal = True
+
+
+def last_of_its_process(shared, number):
+    return Fatal(os.getpid())
+
+
+def process(shared, number):
+    return os.getpid()
+
+
+@pytest.fixture(scope="module")
+def isolator():
+    with Isolator(40, group=3) as isolator:
+        assert (isolator.mode, isolator.note) == ("process", "")
+        yield isolator
+
+
+def test_a_value_comes_back(isolator):
+    assert isolator.run(add, 2, timeout=60).value == 42
+
+
+def test_what_is_printed_does_not_get_between_the_messages(isolator):
+    assert isolator.run(talk, 7, timeout=60).value == 7
+
+
+def test_a_crash_is_told_and_the_others_run(isolator):
+    ends = list(isolator.run_all([(add, (1,)), (die, (0,)), (add, (2,)), (add, (3,))], timeout=60))
+    assert [end.how for end in ends] == ["done", "crashed", "done", "done"]
+    assert [end.value for end in ends] == [41, None, 42, 43]
+    assert "SIGSEGV" in ends[1].reason
+
+
+def test_a_hang_is_ended_and_the_others_run(isolator):
+    ends = list(isolator.run_all([(hang, (0,)), (add, (2,))], timeout=1))
+    assert [end.how for end in ends] == ["hung", "done"]
+
+
+def test_an_exception_of_the_task_names_itself(isolator):
+    end = isolator.run(fail, 0, timeout=60)
+    assert end.how == "crashed"
+    assert "RuntimeError: broken" in end.reason
+
+
+def test_tasks_share_a_process_until_one_is_fatal(isolator):
+    tasks = [(process, (0,)), (last_of_its_process, (0,)), (process, (0,))]
+    first, second, third = (end.value for end in isolator.run_all(tasks, timeout=60))
+    assert first == second != third
+    assert first != os.getpid()
+
+
+def test_who_stops_listening_ends_what_is_under_way(isolator):
+    ends = isolator.run_all([(add, (1,)), (hang, (0,)), (hang, (0,))], timeout=600)
+    assert next(ends).value == 41
+    ends.close()
+    assert isolator.run(add, 2, timeout=60).value == 42
+
+
+def test_what_cannot_be_sent_is_forked_and_the_report_says_so():
+    number = 40
+    with Isolator(lambda: number) as isolator:
+        assert isolator.mode == "fork"
+        assert "forked from this process" in isolator.note
+        assert isolator.run(lambda shared: (shared() + 2, os.getpid()), timeout=60).value[0] == 42
+        assert isolator.run(lambda shared: os.getpid(), timeout=60).value != os.getpid()
+        assert isolator.run(lambda shared: os.kill(os.getpid(), signal.SIGSEGV), timeout=60).how == "crashed"
+
+
+def test_on_an_accelerator_what_cannot_be_sent_runs_here_and_the_report_says_so():
+    with Isolator(lambda: 0, device="cuda") as isolator:
+        assert isolator.mode == "inline"
+        assert "in this process" in isolator.note
+        assert isolator.run(lambda shared: os.getpid(), timeout=60).value == os.getpid()
