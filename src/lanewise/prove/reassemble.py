@@ -12,8 +12,10 @@ def reassembled(compiled: Compiled, assembly: str | None = None) -> bool:
 
 def assemble(compiled: Compiled, assembly: str) -> bytes:
     """The code object of a text, assembled and linked with the options that `compiled` had."""
+    from triton._C.libtriton import llvm
     from triton.compiler import make_backend
 
+    llvm.init_targets()  # Triton does so when it compiles, and not when it finds the kernel in its cache
     backend = make_backend(gpu_target(compiled.target))
     options = backend.parse_options({"num_warps": compiled.warps, "arch": compiled.target.name})
     stages: dict = {}

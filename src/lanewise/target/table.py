@@ -47,8 +47,9 @@ def _nvidia(name: str, description: str) -> Target:
 
 
 def _amd(name: str, wave: int, family: str, description: str) -> Target:
-    # bf16x3 reaches only 4.5e-6, so that six products are needed for fp32 class.
-    return Target(name, "amd", wave, WINDOW_BYTES, ("bf16x6", "ieee"), description, family)
+    # bf16x3 reaches only 4.5e-6, so that six products are needed for fp32 class. RDNA 2 has no matrix units.
+    precisions = ("ieee",) if family == "10.3" else ("bf16x6", "ieee")
+    return Target(name, "amd", wave, WINDOW_BYTES, precisions, description, family)
 
 
 def _unsupported(name: str, vendor: Literal["intel", "apple"], description: str) -> Target:
