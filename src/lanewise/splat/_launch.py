@@ -55,7 +55,8 @@ def _streams() -> Callable[[int], int]:
     """What tells a GPU's current stream: Triton asks at every launch which GPU is the current one before."""
     from triton.runtime import driver
 
-    return driver.active.get_current_stream
+    active: Any = driver.active
+    return active.get_current_stream
 
 
 def _kind(x: Any) -> Any:
