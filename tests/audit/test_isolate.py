@@ -2,10 +2,19 @@
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
 from lanewise.audit.isolate import Isolator
+
+
+@pytest.fixture(scope="module", autouse=True)
+def importable():
+    """Another process imports these functions as `tests.audit.test_isolate`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(Path(__file__).parents[2])
+        yield
 
 
 def add(shared, number):

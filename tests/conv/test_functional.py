@@ -79,8 +79,8 @@ def test_results_and_gradients_are_torchs(call, window, biased):
         return
     try:
         compare(ours[dims], torchs[dims], tensors, options, window=window)
-    except UnsupportedError:
-        assert window == 400
+    except UnsupportedError:  # what a position of x is seen by, with all that this sees, may take more than 1500 bytes
+        assert window == 400 or (window == 1500 and dims == 3)
 
 
 @pytest.mark.parametrize("dtype", UNIT)

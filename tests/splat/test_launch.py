@@ -133,10 +133,14 @@ def test_numbers_are_kept_but_not_from_a_capture(monkeypatch):
     class Device:
         type = "cuda"
 
+    class Fresh:
+        def repeat(self, *_):
+            return "fresh"
+
     made = []
     monkeypatch.setattr(lists, "_kept_numbers", lambda *_: "kept")
-    monkeypatch.setattr(torch, "arange", lambda *_, **__: made.append(1) or "fresh")
+    monkeypatch.setattr(torch, "arange", lambda *_, **__: made.append(1) or Fresh())
     for capturing, want in ((False, "kept"), (True, "fresh")):
         monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda capturing=capturing: capturing)
-        assert lists._numbers(5, torch.int16, Device()) == want  # type: ignore[arg-type]
+        assert lists._numbers(2, 5, torch.int16, Device()) == want  # type: ignore[arg-type]
     assert made == [1]

@@ -32,17 +32,22 @@ class StoppedError(LanewiseError):
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch: its grid, its arguments as they were before it, and how (`Program.run`)."""
+    """One launch: its grid, its arguments as they were before it, how (`Program.run`), and what else lay in memory,
+    (address, bytes)."""
 
     grid: tuple[int, int, int]
     arguments: Sequence[Any]
     how: Mapping[str, Any]
+    placed: Sequence[tuple[int, np.ndarray]] = ()
 
     def run(self, program: isa.Program, order: str, limit: int) -> tuple[isa.Run, list[np.ndarray]]:
         """With a program, on copies; what it leaves in the arrays."""
-        arguments = copies(self.arguments)
-        run = program.run(self.grid, arguments, **{**self.how, "order": order, "limit": limit})
-        return run, [array for array in map(_array, arguments) if array is not None]
+        arguments, others, memory = copies(self.arguments), [data.copy() for _, data in self.placed], isa.Memory()
+        for (address, _), data in zip(self.placed, others, strict=True):
+            memory.place(data, address)
+        how = {**self.how, "memory": memory, "order": order, "limit": limit}
+        run = program.run(self.grid, arguments, **how)
+        return run, [*(array for array in map(_array, arguments) if array is not None), *others]
 
 
 def _array(argument: Any) -> np.ndarray | None:
@@ -52,11 +57,21 @@ def _array(argument: Any) -> np.ndarray | None:
 
 def copies(arguments: Sequence[Any]) -> list[Any]:
     """The same arguments, whose arrays a kernel may write into; what was one array stays one."""
-    made = {id(array): array.copy() for array in map(_array, arguments) if array is not None}
-    return [
-        isa.Buffer(made[id(a.array)], a.address, a.start) if isinstance(a, isa.Buffer) else made.get(id(a), a)
-        for a in arguments
-    ]
+    made = {_memory(array): array.copy() for array in map(_array, arguments) if array is not None}
+
+    def copied(argument: Any) -> Any:
+        array = _array(argument)
+        if array is None:
+            return argument
+        copy = made[_memory(array)]
+        return isa.Buffer(copy, argument.address, argument.start) if isinstance(argument, isa.Buffer) else copy
+
+    return [copied(argument) for argument in arguments]
+
+
+def _memory(array: np.ndarray) -> tuple[int, int]:
+    """Where an array lies, and how long it is: several objects may be the same one."""
+    return array.__array_interface__["data"][0], array.nbytes
 
 
 @dataclass
@@ -74,8 +89,10 @@ class Recorder:
 
     def run(self, grid: tuple[int, int, int], arguments: Sequence[Any], **how: Any) -> isa.Run:
         """As `Program.run`."""
-        self.launches.append(Launch(grid, copies(arguments), how))
-        return self.program.run(grid, arguments, limit=self.limit, **how)
+        memory = how.pop("memory", None) or isa.Memory()
+        placed = [(address, data.copy()) for address, data in memory.placed]
+        self.launches.append(Launch(grid, copies(arguments), how, placed))
+        return self.program.run(grid, arguments, limit=self.limit, memory=memory, **how)
 
 
 def execute_launches(program: isa.Program, launches: Sequence[Sequence[Launch]], order: str, limit: int) -> Executed:
