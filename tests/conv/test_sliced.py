@@ -35,7 +35,7 @@ def run(problem, first, second, bias=None, *, window, channels_last=False, launc
     return sliced.run(problem, first, second, bias, **layout, launch=launch)
 
 
-@settings(max_examples=40, deadline=None)  # torch 2.13 crashes here once in some thousand tiny convolutions
+@settings(max_examples=40, deadline=None)
 @given(problems(), st.integers(4, 4000), st.booleans(), st.booleans())
 def test_slices_give_the_whole_convolution(problem, window, channels_last, biased):
     problem = replace(problem, channels_last=channels_last)
@@ -51,7 +51,9 @@ def test_slices_give_the_whole_convolution(problem, window, channels_last, biase
         want = want + bias.double().reshape(-1, *[1] * problem.dims)
     assert got.dtype == torch.float32
     assert got.is_contiguous(memory_format=sliced.memory_format(problem.dims, channels_last))
-    require(gate(problem.direction, got, want))
+    # In one launch: what fp32 itself loses where a few products cancel.
+    single = run(problem, *of_direction(problem, x, w, dy), bias, window=2**32, channels_last=channels_last)
+    require(gate(problem.direction, got, want, single))
 
 
 @pytest.mark.parametrize("dtype", HALF)

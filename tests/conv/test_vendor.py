@@ -2,6 +2,7 @@ import pytest
 import torch
 from conv_tensors import of_direction, operands, truth
 
+from lanewise import conv
 from lanewise.audit.gate import gate, require
 from lanewise.conv import vendor
 from lanewise.conv.problem import Problem
@@ -34,3 +35,13 @@ def test_a_bias_gradient_is_exact_to_the_last_place_at_any_length(monkeypatch):
     monkeypatch.setattr(vendor, "SUM_ELEMENTS", 1)
     assert torch.equal(vendor.bias_grad(dy.contiguous(memory_format=torch.channels_last)), want)
     assert not vendor.bias_grad(dy[:0]).any()
+
+
+def test_outputs_that_see_padding_alone():
+    """torch 2.13 ends with a segmentation fault there, inside oneDNN, on processors with AVX-512."""
+    x, w = torch.randn(2, 3, 6, 6), torch.randn(4, 3, 1, 1)
+    y = conv.conv2d(x, w, padding=2)
+    inner = torch.einsum("ncij,kc->nkij", x.double(), w[:, :, 0, 0].double())
+    torch.testing.assert_close(y[:, :, 2:-2, 2:-2].double(), inner, rtol=1e-5, atol=1e-5)
+    assert not y[:, :, :2].any()
+    assert not y[..., -2:].any()

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from lanewise.conv.precision import Precision, in_force
 from lanewise.conv.problem import Problem
@@ -24,10 +25,21 @@ HALF = (torch.float16, torch.bfloat16)
 
 def forward(x: Tensor, w: Tensor, bias: Tensor | None, problem: Problem, precision: Precision) -> Tensor:
     """y [n, k, ...] of `x` [n, c, ...], `w` [k, c / groups, ...] and `bias` [k] or None, all of one dtype."""
+    stride, padding, dilation = _geometry(problem)
+    if x.device.type == "cpu" and _sees_padding_alone(problem):
+        x = pad(x, [zeros for zeros in reversed(padding) for _ in range(2)])
+        padding = [0] * problem.dims
     operands = _wide(x), _wide(w), None if bias is None else _wide(bias)
     with _flags(x, precision), _no_autocast(x):
-        y = torch.convolution(*operands, *_geometry(problem), False, [0] * problem.dims, problem.groups)
+        y = torch.convolution(*operands, stride, padding, dilation, False, [0] * problem.dims, problem.groups)
     return y.to(x.dtype)
+
+
+def _sees_padding_alone(problem: Problem) -> bool:
+    """Whether there are outputs that see nothing of the input: oneDNN, as in torch 2.13, follows a null pointer there
+    on processors with AVX-512 (brgemm_convolution_fwd_t::perform_outwork)."""
+    axes = zip(problem.padding, problem.dilation, problem.kernel, strict=True)
+    return any(zeros > dilation * (taps - 1) for zeros, dilation, taps in axes)
 
 
 def input_grad(dy: Tensor, w: Tensor, problem: Problem, precision: Precision) -> Tensor:
