@@ -103,6 +103,24 @@ def test_a_vendor_that_is_wrong_is_reported_and_never_used(direction, fault, our
         require(gate(direction, got, truth(problem, *tensors)))
 
 
+@pytest.mark.parametrize(("times", "warned"), [(2, False), (chooser.INEXACT * 2, True)])
+def test_a_vendor_that_rounds_more_than_it_should_is_no_fault_and_taken_only_where_nothing_is_better(
+    times, warned, ours, monkeypatch, recwarn
+):
+    ours(kernels())
+    probe = chooser.probe
+
+    def probed(name, *args):
+        verdict = probe(name, *args)
+        return verdict if name == "ours" else replace(verdict, outcome="failed", residual=times * verdict.tolerance)
+
+    monkeypatch.setattr(chooser, "probe", probed)
+    choice = chooser.measure(incident(3, 4, 5, 9), CPU, "fp32", ("vendor", "ours"))
+    alone = chooser.measure(incident(3, 4, 5, 9), CPU, "fp32", ("vendor",))
+    assert (choice.backend, alone.backend) == ("ours", "reference" if warned else "vendor")
+    assert bool(choice.faults) == bool(recwarn.list) == warned == (not choice.inexact)
+
+
 def test_our_own_kernel_has_to_pass_too(ours):
     ours(kernels(torch.zeros_like))
     with pytest.warns(RuntimeWarning, match="Lanewise's own kernel is wrong and is not used: adjoint residual"):

@@ -10,7 +10,7 @@ from conv_problems import Layer, compared, gates, operands, run, truth
 
 from lanewise.audit.faults import FAULTS
 from lanewise.audit.gate import gate, require
-from lanewise.conv import launch
+from lanewise.conv import launch, recorded
 from lanewise.conv.problem import Problem
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")]
@@ -58,6 +58,33 @@ def test_the_same_bits_every_time(layer: Layer):
     given = operands(layer, device="cuda")
     first = run(layer, *given)
     assert all(torch.equal(a, b) for _ in range(10) for a, b in zip(run(layer, *given), first, strict=True))
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["NCHW", "NHWC"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+@pytest.mark.parametrize("layer", LAYERS, ids=str)
+def test_a_call_that_is_known_does_the_same_with_other_tensors(
+    layer: Layer, dtype: torch.dtype, last: bool, monkeypatch: pytest.MonkeyPatch
+):
+    layer = replace(layer, dtype=dtype, channels_last=last)
+    monkeypatch.setattr(recorded, "_known", {})
+    run(layer, *operands(layer, seed=1, device="cuda"))
+    given = operands(layer, seed=2, device="cuda")
+    again = run(layer, *given)
+    assert len(recorded._known) == 4 and any(recorded._known.values())
+    monkeypatch.setattr(recorded, "_known", {})
+    assert all(torch.equal(a, b) for a, b in zip(again, run(layer, *given), strict=True))
+
+
+def test_a_known_call_takes_one_tensor_in_two_places(monkeypatch: pytest.MonkeyPatch):
+    layer = Layer(2, 32, 32, (9, 9), (3, 3), padding=1)
+    monkeypatch.setattr(recorded, "_known", {})
+    x, _, _, dy = operands(layer, device="cuda")
+    want = [launch.weight_grad(*pair, layer.problem()) for pair in ((x, x.clone()), (x, dy))]
+    assert all(
+        torch.equal(a, launch.weight_grad(*pair, layer.problem()))
+        for a, pair in zip(want, ((x, x), (x, dy)), strict=True)
+    )
 
 
 def test_the_gate_is_red_where_a_direction_is_broken():

@@ -25,11 +25,13 @@ class Choice:
         backend: the fastest of those that passed the probe.
         ms: the median time of each that was timed.
         faults: what was wrong with those that did not pass.
+        inexact: how far those were off that round more than they should, and were set aside for that.
     """
 
     backend: Backend
     ms: Mapping[Backend, float] = field(default_factory=dict)
     faults: Mapping[Backend, str] = field(default_factory=dict)
+    inexact: Mapping[Backend, str] = field(default_factory=dict)
 
 
 class Choices:

@@ -17,6 +17,22 @@ def _pixels(v, CHANNELS_LAST: tl.constexpr):
     return v[:, None] if CHANNELS_LAST else v[None, :]
 
 
+@triton.jit
+def _source(out, tap, size, stride, padding, TRANSPOSED: tl.constexpr, STRIDED: tl.constexpr):
+    """Along one axis, which positions the outputs meet through a tap (already times its dilation), and whether they
+    exist."""
+    if TRANSPOSED:
+        position = out + padding - tap
+        seen = inside(position, size * stride)
+        if STRIDED:
+            seen = seen & (position % stride == 0)
+            position = position // stride
+    else:
+        position = out * stride - padding + tap
+        seen = inside(position, size)
+    return position, seen
+
+
 @triton.jit(
     do_not_specialize=[
         "pixels", "C", "M", "ID", "IH", "IW", "OD", "OH", "OW", "xn", "xc", "xd", "xh", "xw",
@@ -26,51 +42,52 @@ def _pixels(v, CHANNELS_LAST: tl.constexpr):
 def depthwise(
     x, w, bias, y, pixels, C, M, ID, IH, IW, OD, OH, OW, xn, xc, xd, xh, xw, yn, yc, yd, yh, yw,
     KD, KH, KW, sd, sh, sw, pd, ph, pw, dd, dh, dw,
-    TRANSPOSED: tl.constexpr, VOLUME: tl.constexpr, SAME: tl.constexpr, LAST: tl.constexpr, BIAS: tl.constexpr,
-    ALIGN: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr,
+    TRANSPOSED: tl.constexpr, STRIDED: tl.constexpr, VOLUME: tl.constexpr, SAME: tl.constexpr, LAST: tl.constexpr,
+    BIAS: tl.constexpr, ALIGN: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """Forward: y [N, C M, OD, OH, OW] from x [N, C, ID, IH, IW]. TRANSPOSED, the input gradient: y [N, C, ...], the
-    gradient of the input, from x [N, C M, ...], that of the output. Weights w [C M, KD KH KW].
+    gradient of the input, from x [N, C M, ...], that of the output. Weights w [KD KH KW, C M]. STRIDED says that a
+    stride is not 1.
 
     A program makes BP pixels of BC channels.
     """
-    made = C if TRANSPOSED else C * M  # channels of y
+    made, outer_channels = C if TRANSPOSED else C * M, C * M  # channels of y; of the weights
     if LAST:
         xc = 1
         yc = 1
         xn, xd, xh, xw = multiple(xn, ALIGN), multiple(xd, ALIGN), multiple(xh, ALIGN), multiple(xw, ALIGN)
         yn, yd, yh, yw = multiple(yn, ALIGN), multiple(yd, ALIGN), multiple(yh, ALIGN), multiple(yw, ALIGN)
         made = multiple(made, ALIGN)
+        if SAME:
+            outer_channels = multiple(outer_channels, ALIGN)
     blocks = tl.cdiv(made, BC)
     c = tl.program_id(0) % blocks * BC + tl.arange(0, BC)
     r = tl.program_id(0) // blocks * BP + tl.arange(0, BP)
     n, od, oh, ow = unravel(r, OD, OH, OW, VOLUME)
-    real, exists, taps = c < made, r < pixels, KD * KH * KW
+    real, exists = c < made, r < pixels
     acc = tl.zeros((BP, BC), tl.float32) if LAST else tl.zeros((BC, BP), tl.float32)
-    for i in range(taps * M if TRANSPOSED else taps):
-        tap = i % taps
-        jd, jh, jw = tap // (KH * KW) * dd, tap // KW % KH * dh, tap % KW * dw
-        seen = exists
+    for m in range(M if TRANSPOSED else 1):
+        source, weights = c if SAME else c // M, c
         if TRANSPOSED:
-            source = c if SAME else c * M + i // taps
+            source = c if SAME else c * M + m
             weights = source
-            ih, iw, id_ = oh + ph - jh, ow + pw - jw, od + pd - jd
-            seen = seen & (ih % sh == 0) & (iw % sw == 0)
+        filters = w + weights
+        for jd in range(KD):
+            plane, seen_d = n * xn, exists
             if VOLUME:
-                seen = seen & (id_ % sd == 0)
-            ih, iw, id_ = ih // sh, iw // sw, id_ // sd
-            # Division rounds towards zero: -1 // 2 is 0, but what does not divide is not seen.
-        else:
-            source, weights = c if SAME else c // M, c
-            ih, iw, id_ = oh * sh - ph + jh, ow * sw - pw + jw, od * sd - pd + jd
-        seen = seen & inside(ih, IH) & inside(iw, IW)
-        row = n * xn + ih * xh + iw * xw
-        if VOLUME:
-            seen = seen & inside(id_, ID)
-            row += id_ * xd
-        v = tl.load(x + outer(row, source * xc, LAST), both(seen, real, LAST), 0.0).to(tl.float32)
-        f = tl.load(w + weights * taps + tap, real, 0.0).to(tl.float32)
-        acc += v * _pixels(f, not LAST)
+                id_, seen = _source(od, jd * dd, ID, sd, pd, TRANSPOSED, STRIDED)
+                plane += id_ * xd
+                seen_d = seen_d & seen
+            for jh in range(KH):
+                ih, seen = _source(oh, jh * dh, IH, sh, ph, TRANSPOSED, STRIDED)
+                row, seen_h = plane + ih * xh, seen_d & seen
+                for jw in range(KW):
+                    iw, seen = _source(ow, jw * dw, IW, sw, pw, TRANSPOSED, STRIDED)
+                    at = x + outer(row + iw * xw, source * xc, LAST)
+                    v = tl.load(at, both(seen_h & seen, real, LAST), 0.0).to(tl.float32)
+                    f = tl.load(filters, real, 0.0).to(tl.float32)
+                    acc += v * _pixels(f, not LAST)
+                    filters += outer_channels
     if BIAS:
         acc += _pixels(tl.load(bias + c, real, 0.0).to(tl.float32), not LAST)
     out = y + outer(n * yn + od * yd + oh * yh + ow * yw, c * yc, LAST)

@@ -11,6 +11,7 @@ from lanewise.conv import launch_correlate, launch_weight
 from lanewise.conv.launch_layout import copy_from_channels_last
 from lanewise.conv.launch_operands import empty, volume
 from lanewise.conv.problem import Problem
+from lanewise.conv.recorded import recorded
 from lanewise.splat._launch import on_its_device
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -40,6 +41,10 @@ def forward(
     Raises:
         UnsupportedError: a tensor of the slice needs more than 32-bit offsets.
     """
+    return recorded(_forward, x, w, bias, problem, precision, out)
+
+
+def _forward(x: Tensor, w: Tensor, bias: Tensor | None, problem: Problem, precision: str, out: Tensor | None) -> Tensor:
     shape = (problem.n, problem.k, *problem.spatial_out)
     y = empty(shape, x, problem.channels_last) if out is None else volume(out)
     launch_correlate.correlate(volume(x), volume(w), bias, y, problem, precision, transposed=False)
@@ -49,6 +54,10 @@ def forward(
 @on_its_device
 def input_grad(dy: Tensor, w: Tensor, problem: Problem, precision: str = "fp32", out: Tensor | None = None) -> Tensor:
     """The gradient of the input [N, C, (D,) H, W] from the output's [N, K, (D,) H, W]; arguments as `forward`'s."""
+    return recorded(_input_grad, dy, w, problem, precision, out)
+
+
+def _input_grad(dy: Tensor, w: Tensor, problem: Problem, precision: str, out: Tensor | None) -> Tensor:
     shape = (problem.n, problem.c, *problem.spatial_in)
     dx = empty(shape, dy, problem.channels_last) if out is None else volume(out)
     launch_correlate.correlate(volume(dy), volume(w), None, dx, problem, precision, transposed=True)
@@ -63,6 +72,10 @@ def weight_grad(x: Tensor, dy: Tensor, problem: Problem, precision: str = "fp32"
     tensors of 16 bits too, and rounded by who asks; but its error is then of that dtype's size rather than 1e-6, since
     Hopper's matrix instructions cut off, instead of rounding, what they add to a sum of 16-bit products.
     """
+    return recorded(_weight_grad, x, dy, problem, precision)
+
+
+def _weight_grad(x: Tensor, dy: Tensor, problem: Problem, precision: str) -> Tensor:
     planar = x.dim() == 4
     shape = (problem.k, problem.c // problem.groups, *problem.kernel)
     taps_first = shape[1] > 1 and math.prod(problem.kernel) > 1  # as the kernels write it; else all orders are one
@@ -77,4 +90,4 @@ def weight_grad(x: Tensor, dy: Tensor, problem: Problem, precision: str = "fp32"
 @on_its_device
 def bias_grad(dy: Tensor) -> Tensor:
     """The gradient of the bias [K], fp32: dy [N, K, (D,) H, W] summed over pixels, in pairs and in the same order."""
-    return launch_weight.bias_grad(dy)
+    return recorded(launch_weight.bias_grad, dy)

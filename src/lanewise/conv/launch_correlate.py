@@ -10,7 +10,7 @@ from torch import Tensor
 from lanewise.conv import kernels, kernels_depthwise, kernels_pointwise
 from lanewise.conv import launch_blocks as blocks
 from lanewise.conv.launch_blocks import NARROW, ceil_div, halves
-from lanewise.conv.launch_layout import channels_last, copy_from_channels_last, packed
+from lanewise.conv.launch_layout import channels_last, copy_from_channels_last, packed, taps_first
 from lanewise.conv.launch_operands import (
     NUMBERS,
     ONE,
@@ -184,9 +184,10 @@ def _correlate_depthwise(
     launch(
         kernels_depthwise.depthwise,
         grid(ceil_div(pixels, BP) * ceil_div(y.shape[1], BC)),
-        *(x, w.contiguous(), bias, y, pixels, problem.c, problem.k // problem.c, *x.shape[2:], *y.shape[2:]),
+        *(x, taps_first(w), bias, y, pixels, problem.c, problem.k // problem.c, *x.shape[2:], *y.shape[2:]),
         *(*strides(x), *strides(y), *axis_steps(problem)),
         TRANSPOSED=transposed,
+        STRIDED=problem.stride != ONE,
         VOLUME=problem.kernel[0] > 1 or problem.spatial_out[0] > 1 or problem.spatial_in[0] > 1,
         SAME=problem.k == problem.c,
         LAST=last,

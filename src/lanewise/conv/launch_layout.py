@@ -63,6 +63,14 @@ def packed(w: Tensor, groups: int, transposed: bool) -> Tensor:
     return out
 
 
+def taps_first(w: Tensor) -> Tensor:
+    """Depthwise weights [K, 1, kd, kh, kw] as [taps, K], so that channels are neighbours."""
+    K, taps = w.shape[0], math.prod(w.shape[2:])
+    out = w.new_empty(taps, K)
+    _transpose(w.contiguous().view(1, K, taps), out, (0, K))
+    return out
+
+
 def _has_runs(tensor: Tensor) -> bool:
     """Whether the pixels of an image are neighbours in memory."""
     return flat(tensor) and line(tensor).stride(4) == 1

@@ -13,13 +13,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from lanewise._operator import operator
 from lanewise.conv import backends, chooser, sliced
+from lanewise.conv.plan import Slice
 from lanewise.conv.precision import resolve
 from lanewise.conv.problem import Direction, Problem, Triple
 from lanewise.conv.sliced import is_channels_last, memory_format
@@ -39,9 +40,8 @@ def _forward(
     precision: str | None,
     window_bytes: int | None,
 ) -> Tensor:
-    sizes = (x.shape[0], x.shape[1], w.shape[0], x.shape[2:], spatial_out, w.shape[2:])
     how = (stride, padding, dilation, groups, precision, window_bytes)
-    return _run("forward", x, w, bias, sizes, channels_last, *how)
+    return _run("forward", x, w, bias, spatial_out, channels_last, *how)
 
 
 def _input_grad(
@@ -57,9 +57,8 @@ def _input_grad(
     precision: str | None,
     window_bytes: int | None,
 ) -> Tensor:
-    sizes = (dy.shape[0], w.shape[1] * groups, dy.shape[1], spatial_in, dy.shape[2:], w.shape[2:])
     how = (stride, padding, dilation, groups, precision, window_bytes)
-    return _run("input_grad", dy, w, bias, sizes, channels_last, *how)
+    return _run("input_grad", dy, w, bias, spatial_in, channels_last, *how)
 
 
 def _weight_grad(
@@ -74,9 +73,8 @@ def _weight_grad(
     precision: str | None,
     window_bytes: int | None,
 ) -> Tensor:
-    sizes = (x.shape[0], x.shape[1], dy.shape[1], x.shape[2:], dy.shape[2:], kernel)
     how = (stride, padding, dilation, groups, precision, window_bytes)
-    return _run("weight_grad", x, dy, None, sizes, channels_last, *how)
+    return _run("weight_grad", x, dy, None, kernel, channels_last, *how)
 
 
 def _bias_grad(dy: Tensor, window_bytes: int | None) -> Tensor:
@@ -88,7 +86,7 @@ def _run(
     first: Tensor,
     second: Tensor,
     bias: Tensor | None,
-    sizes: tuple[int, int, int, Sequence[int], Sequence[int], Sequence[int]],
+    extents: Sequence[int],
     channels_last: bool,
     stride: Sequence[int],
     padding: Sequence[int],
@@ -97,23 +95,74 @@ def _run(
     precision: str | None,
     window_bytes: int | None,
 ) -> Tensor:
-    *channels, spatial_in, spatial_out, kernel = sizes
-    layout = is_channels_last(first) or is_channels_last(second)
-    geometry = (tuple(spatial_in), tuple(spatial_out), tuple(kernel), tuple(stride), tuple(padding), tuple(dilation))
-    problem = _problem(direction, *channels, *geometry, groups, first.dtype, layout)
-    arithmetic = resolve(precision, first.device.type)
+    """`extents` are those of the result: of y, of x, or of the weight."""
+    steps = (tuple(stride), tuple(padding), tuple(dilation), groups)
+    call = _call(
+        *(direction, first.shape, first.stride(), second.shape, second.stride(), tuple(extents), channels_last),
+        *(*steps, first.dtype, first.device, window_bytes),
+    )
+    launch = functools.partial(chooser.convolve, resolve(precision, first.device.type))
+    if call.whole is not None:
+        return sliced.run_whole(call.whole, first, second, bias, call.format, call.window_bytes, launch)
     return sliced.run(
-        problem,
+        call.problem,
         first,
         second,
         bias,
         channels_last=channels_last,
-        window_bytes=_window(first.device, window_bytes),
-        launch=functools.partial(chooser.convolve, arithmetic),
+        window_bytes=call.window_bytes,
+        launch=launch,
     )
 
 
+class Call(NamedTuple):
+    """What a call is, which the shapes and strides of its tensors say: worked out once, since a small convolution takes
+    no longer than working it out.
+
+    Attributes:
+        problem: all of it.
+        whole: its one slice, where it needs no other and both operands are packed; otherwise None.
+        format: the result's layout.
+        window_bytes: the largest tensor of a launch.
+    """
+
+    problem: Problem
+    whole: Slice | None
+    format: torch.memory_format
+    window_bytes: int
+
+
 @functools.lru_cache(maxsize=4096)
+def _call(
+    direction: Direction,
+    first: tuple[int, ...],
+    first_strides: tuple[int, ...],
+    second: tuple[int, ...],
+    second_strides: tuple[int, ...],
+    extents: tuple[int, ...],
+    channels_last: bool,
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+    groups: int,
+    dtype: torch.dtype,
+    device: torch.device,
+    window_bytes: int | None,
+) -> Call:
+    a, b = (torch.empty_strided(*like, device="meta") for like in ((first, first_strides), (second, second_strides)))
+    sizes = {
+        "forward": (first[1], second[0], first[2:], extents, second[2:]),
+        "input_grad": (second[1] * groups, first[1], extents, first[2:], second[2:]),
+        "weight_grad": (first[1], second[1], first[2:], second[2:], extents),
+    }[direction]
+    layout = is_channels_last(a) or is_channels_last(b)
+    problem = _problem(direction, first[0], *sizes, stride, padding, dilation, groups, dtype, layout)
+    window = _window(device, window_bytes)
+    packed = all(x.is_contiguous(memory_format=memory_format(problem.dims, layout)) for x in (a, b))
+    whole = sliced.whole(problem, window) if packed else None
+    return Call(problem, whole, memory_format(problem.dims, channels_last), window)
+
+
 def _problem(
     direction: Direction,
     n: int,

@@ -94,6 +94,12 @@ class Problem:
             "output": math.prod(self.y_shape) * size,
         }
 
+    @functools.cached_property
+    def steps(self) -> tuple[list[int], list[int], list[int]]:
+        """Stride, padding and dilation as torch takes them, of the dimensions that the tensors have."""
+        stride, padding, dilation = (list(v[3 - self.dims :]) for v in (self.stride, self.padding, self.dilation))
+        return stride, padding, dilation
+
     def fits(self, window_bytes: int) -> bool:
         """Whether no tensor of this problem is larger than the window."""
         return max(self.tensor_bytes.values()) <= window_bytes

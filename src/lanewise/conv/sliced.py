@@ -45,11 +45,9 @@ def run(
         UnsupportedError: nothing fits the window.
     """
     format = memory_format(problem.dims, channels_last)
+    if (one := whole(problem, window_bytes)) is not None:
+        return run_whole(one, _packed(first, problem), _packed(second, problem), bias, format, window_bytes, launch)
     slices = plan(problem, window_bytes)
-    if len(slices) == 1 and slices[0].problem == problem:
-        operands = _packed(first, problem), _packed(second, problem)
-        part = _launched(slices[0], *operands, bias, None, window_bytes, launch)
-        return part.to(first.dtype).contiguous(memory_format=format)
     result = torch.empty(problem.result_shape, dtype=first.dtype, device=first.device, memory_format=format)
     if not slices:
         return result.copy_(_column(bias, problem)) if bias is not None else result.zero_()
@@ -70,6 +68,26 @@ def run(
         assert total is not None
         _put(parts[0], total, place)
     return result
+
+
+def whole(problem: Problem, window_bytes: int) -> Slice | None:
+    """The one slice that is all of the problem, where it needs no other."""
+    slices = plan(problem, window_bytes)
+    return slices[0] if len(slices) == 1 and slices[0].problem == problem else None
+
+
+def run_whole(
+    piece: Slice,
+    first: Tensor,
+    second: Tensor,
+    bias: Tensor | None,
+    format: torch.memory_format,
+    window_bytes: int,
+    launch: Launch,
+) -> Tensor:
+    """`run` for that slice, of operands that are packed."""
+    part = _launched(piece, first, second, bias, None, window_bytes, launch)
+    return part.to(first.dtype).contiguous(memory_format=format)
 
 
 def _alone(

@@ -6,7 +6,7 @@ Every launch is one of the planner's slices, so that torch never sees a tensor t
 from __future__ import annotations
 
 import math
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 
 import torch
 from torch import Tensor
@@ -25,14 +25,18 @@ HALF = (torch.float16, torch.bfloat16)
 
 def forward(x: Tensor, w: Tensor, bias: Tensor | None, problem: Problem, precision: Precision) -> Tensor:
     """y [n, k, ...] of `x` [n, c, ...], `w` [k, c / groups, ...] and `bias` [k] or None, all of one dtype."""
-    stride, padding, dilation = _geometry(problem)
-    if x.device.type == "cpu" and _sees_padding_alone(problem):
+    geometry = problem.steps
+    if x.device.type != "cpu":
+        with _as_asked(x, precision):
+            return torch.convolution(x, w, bias, *geometry, False, [0] * problem.dims, problem.groups)
+    dtype, (stride, padding, dilation) = x.dtype, geometry
+    if _sees_padding_alone(problem):
         x = pad(x, [zeros for zeros in reversed(padding) for _ in range(2)])
         padding = [0] * problem.dims
     operands = _wide(x), _wide(w), None if bias is None else _wide(bias)
-    with _flags(x, precision), _no_autocast(x):
+    with _as_asked(x, precision):
         y = torch.convolution(*operands, stride, padding, dilation, False, [0] * problem.dims, problem.groups)
-    return y.to(x.dtype)
+    return y.to(dtype)
 
 
 def _sees_padding_alone(problem: Problem) -> bool:
@@ -54,15 +58,17 @@ def weight_grad(x: Tensor, dy: Tensor, problem: Problem, precision: Precision) -
     images = problem.n
     if x.device.type == "cpu":
         images = max(1, CPU_PRODUCTS // math.prod(problem.spatial_out))
-    total = None
+    if images >= problem.n:
+        return _weight_grad(x, dy, problem, precision)
+    total = torch.zeros(problem.w_shape, dtype=torch.float64)
     for some_x, some_dy in zip(x.split(images), dy.split(images), strict=True):
-        x_, dy_ = _wide(some_x), _wide(some_dy)
-        part = _backward(dy_, x_, _only_its_shape(x_, problem.w_shape, problem), problem, precision, 1)
-        if images >= problem.n:
-            return part
-        total = part.double() if total is None else total.add_(part)
-    assert total is not None
+        total += _weight_grad(some_x, some_dy, problem, precision)
     return total.to(_wide_dtype(x))
+
+
+def _weight_grad(x: Tensor, dy: Tensor, problem: Problem, precision: Precision) -> Tensor:
+    x_ = _wide(x)
+    return _backward(_wide(dy), x_, _only_its_shape(x_, problem.w_shape, problem), problem, precision, 1)
 
 
 def bias_grad(dy: Tensor) -> Tensor:
@@ -76,8 +82,8 @@ def bias_grad(dy: Tensor) -> Tensor:
 
 def _backward(dy: Tensor, x: Tensor, w: Tensor, problem: Problem, precision: Precision, which: int) -> Tensor:
     mask = [which == 0, which == 1, False]
-    geometry = (*_geometry(problem), False, [0] * problem.dims, problem.groups)
-    with _flags(dy, precision), _no_autocast(dy):
+    geometry = (*problem.steps, False, [0] * problem.dims, problem.groups)
+    with _as_asked(dy, precision):
         return torch.ops.aten.convolution_backward.default(dy, x, w, None, *geometry, mask)[which]
 
 
@@ -91,27 +97,23 @@ def _wide(tensor: Tensor) -> Tensor:
     return tensor.to(_wide_dtype(tensor))
 
 
-def _geometry(problem: Problem) -> tuple[list[int], list[int], list[int]]:
-    """Stride, padding and dilation, of the dimensions that the tensors have."""
-    first = 3 - problem.dims
-    return list(problem.stride[first:]), list(problem.padding[first:]), list(problem.dilation[first:])
-
-
 def _only_its_shape(like: Tensor, shape: tuple[int, ...], problem: Problem) -> Tensor:
     """For an argument that torch asks for and does not read: a single element that claims to be a tensor. Where torch
     takes the layout from it too, memory that nobody writes."""
     if not problem.channels_last:
-        return like.new_zeros(()).expand(shape)
+        return like.new_empty(()).expand(shape)
     format = memory_format(problem.dims, True)
     return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=format)
 
 
-def _flags(tensor: Tensor, precision: Precision) -> AbstractContextManager[None]:
-    """Torch's flags as `precision` says, where it says anything."""
-    return in_force(precision, tensor.device.type) if tensor.dtype == torch.float32 else nullcontext()
-
-
-def _no_autocast(tensor: Tensor) -> AbstractContextManager[object]:
-    """The operands were cast by whoever called."""
+def _as_asked(tensor: Tensor, precision: Precision) -> AbstractContextManager[object]:
+    """Torch's flags as `precision` says, where it says anything, and no autocast: the operands were cast by whoever
+    called."""
     device = tensor.device.type
-    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
+    flags = in_force(precision, device) if tensor.dtype == torch.float32 else nullcontext()
+    if not torch.is_autocast_enabled(device):
+        return flags
+    both = ExitStack()
+    both.enter_context(torch.autocast(device, enabled=False))
+    both.enter_context(flags)
+    return both

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
-from typing import Any, TypeVar
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -33,9 +35,10 @@ def launch(
         return
     device = args[0].device.index
     key = (id(kernel), device, *constexprs.values(), *map(_kind, args), *options.values())
-    compiled = _compiled.get(key)
+    compiled, grid = _compiled.get(key), (*grid, 1, 1)[:3]
     if compiled is not None:
-        compiled[(*grid, 1, 1)[:3]](*args, *constexprs.values(), stream=_streams()(device))
+        compiled[grid](*args, *constexprs.values(), stream=_streams()(device))
+        _note(compiled, grid, (*args, *constexprs.values()))
         return
     names = kernel.arg_names
     assert names[len(args) :] == list(constexprs), (names, list(constexprs))
@@ -44,6 +47,46 @@ def launch(
     assert not special, f"{special} have to be in do_not_specialize"
     done = kernel[grid](*args, **constexprs, **options)
     _compiled[key] = done.result() if hasattr(done, "result") else done
+    _note(_compiled[key], grid, (*args, *constexprs.values()))
+
+
+class Launch(NamedTuple):
+    """A launch that was made: the variant, its grid and all arguments."""
+
+    compiled: Any
+    grid: tuple[int, ...]
+    args: tuple[Any, ...]
+
+    def again(self, tensors: Iterable[tuple[int, Tensor]], stream: int) -> None:
+        """The same launch with these tensors at these positions."""
+        args = list(self.args)
+        for position, tensor in tensors:
+            args[position] = tensor
+        self.compiled[self.grid](*args, stream=stream)
+
+
+_recorder = threading.local()
+
+
+@contextlib.contextmanager
+def recording() -> Iterator[list[Launch]]:
+    """A list of the launches that this thread makes in the block."""
+    outer, _recorder.launches = getattr(_recorder, "launches", None), []
+    try:
+        yield _recorder.launches
+    finally:
+        _recorder.launches = outer
+
+
+def _note(*launch: Any) -> None:
+    launches = getattr(_recorder, "launches", None)
+    if launches is not None:
+        launches.append(Launch(*launch))
+
+
+def current_stream(device: int) -> int:
+    """The current stream of a GPU."""
+    return _streams()(device)
 
 
 def _on_gpu(args: tuple[Any, ...]) -> bool:
