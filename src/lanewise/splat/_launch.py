@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -57,20 +57,13 @@ class Launch(NamedTuple):
     grid: tuple[int, ...]
     args: tuple[Any, ...]
 
-    def again(self, tensors: Iterable[tuple[int, Tensor]], stream: int) -> None:
-        """The same launch with these tensors at these positions."""
-        args = list(self.args)
-        for position, tensor in tensors:
-            args[position] = tensor
-        self.compiled[self.grid](*args, stream=stream)
-
 
 _recorder = threading.local()
 
 
 @contextlib.contextmanager
-def recording() -> Iterator[list[Launch]]:
-    """A list of the launches that this thread makes in the block."""
+def recording() -> Iterator[list[Any]]:
+    """A list of the launches that this thread makes in the block, to which others may add what they do."""
     outer, _recorder.launches = getattr(_recorder, "launches", None), []
     try:
         yield _recorder.launches
