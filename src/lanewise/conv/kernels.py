@@ -79,7 +79,7 @@ def advance(n, d, h, w, STEP: tl.constexpr, D, H, W, VOLUME: tl.constexpr):
 
 
 @triton.jit
-def _axis(phase, K, stride, padding, dilation, spacing, TRANSPOSED: tl.constexpr):
+def axis(phase, K, stride, padding, dilation, spacing, TRANSPOSED: tl.constexpr):
     """(first, count, start, scale) of the correlation along one axis, as explained at the top."""
     first, count, start, scale = 0, K, -padding, stride
     if TRANSPOSED:
@@ -126,9 +126,9 @@ def correlate(
     split, phase = program % splits, program // splits
     phase_w, phase_h, phase_d = phase % sw, phase // sw % sh, phase // sw // sh
 
-    first_w, count_w, start_w, scale_w = _axis(phase_w, KW, sw, pw, dw, tw, TRANSPOSED)
-    first_h, count_h, start_h, scale_h = _axis(phase_h, KH, sh, ph, dh, th, TRANSPOSED)
-    first_d, count_d, start_d, scale_d = _axis(phase_d, KD, sd, pd, dd, td, TRANSPOSED)
+    first_w, count_w, start_w, scale_w = axis(phase_w, KW, sw, pw, dw, tw, TRANSPOSED)
+    first_h, count_h, start_h, scale_h = axis(phase_h, KH, sh, ph, dh, th, TRANSPOSED)
+    first_d, count_d, start_d, scale_d = axis(phase_d, KD, sd, pd, dd, td, TRANSPOSED)
 
     xn, xd, xh, xw = multiple(xn, ALIGN), multiple(xd, ALIGN), multiple(xh, ALIGN), multiple(xw, ALIGN)
     n, od, oh, ow = unravel(r, PD, PH, PW, VOLUME)

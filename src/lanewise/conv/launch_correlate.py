@@ -36,7 +36,7 @@ from lanewise.conv.launch_operands import (
     within_window,
 )
 from lanewise.conv.launch_sum import add_parts
-from lanewise.conv.problem import Problem
+from lanewise.conv.problem import Problem, Triple
 from lanewise.splat._launch import launch
 
 RESIDENT = 2  # programs of the narrow kernel that a multiprocessor holds
@@ -78,14 +78,9 @@ def _correlate_dense(
     x: Tensor, w: Tensor, bias: Tensor | None, y: Tensor, problem: Problem, how: str, transposed: bool
 ) -> None:
     x = channels_last(x)
-    groups, stride = problem.groups, problem.stride
+    groups = problem.groups
     inputs, outputs = x.shape[1] // groups, y.shape[1] // groups
-    if transposed:
-        spacing, advance = transposed_steps(problem.kernel, stride, problem.dilation)
-        phases = math.prod(stride)
-        phase = tuple(ceil_div(size, s) for size, s in zip(problem.spatial_in, stride, strict=True))
-    else:
-        spacing, advance, phases, phase = ONE, problem.dilation, 1, problem.spatial_out
+    phases, phase, spacing, advance = _phases(problem, transposed)
     made = y
     if y.shape[1] > 1 and not usable(y)[1]:  # stored in whole vectors and transposed afterwards: a third of the time
         y = empty(tuple(y.shape), y, True)
@@ -129,6 +124,14 @@ def _correlate_dense(
     add_parts(parts, y, splits)
     if made is not y:
         copy_from_channels_last(y, made)
+
+
+def _phases(problem: Problem, transposed: bool) -> tuple[int, Triple, Triple, Triple]:
+    """Of a correlation as in `kernels`: phases, pixels of each along the axes, and spacing and advance."""
+    if not transposed:
+        return 1, problem.spatial_out, ONE, problem.dilation
+    d, h, w = (ceil_div(size, step) for size, step in zip(problem.spatial_in, problem.stride, strict=True))
+    return math.prod(problem.stride), (d, h, w), *transposed_steps(problem.stride, problem.dilation)
 
 
 def has_runs(x: Tensor, problem: Problem) -> bool:
@@ -187,16 +190,17 @@ def _correlate_depthwise(
 ) -> None:
     last = usable(x)[1] and usable(y)[1]
     x, y, made = ordered(x, last), ordered(y, last), y
-    pixels = count_pixels(problem.n, y.shape[2:])
+    phases, phase, spacing, advance = _phases(problem, transposed)
+    pixels = count_pixels(problem.n, phase)
+    count_pixels(problem.n, y.shape[2:])
     BC = blocks.side(y.shape[1], 64) if last else 1
     BP = 1024 // BC if last else 512
     launch(
         kernels_depthwise.depthwise,
-        grid(ceil_div(pixels, BP) * ceil_div(y.shape[1], BC)),
-        *(x, taps_first(w), bias, y, pixels, problem.c, problem.k // problem.c, *x.shape[2:], *y.shape[2:]),
-        *(*strides(x), *strides(y), *axis_steps(problem)),
+        grid(ceil_div(pixels, BP) * ceil_div(y.shape[1], BC) * phases),
+        *(x, taps_first(w), bias, y, pixels, problem.c, problem.k // problem.c, *x.shape[2:], *phase, *y.shape[2:]),
+        *(*strides(x), *strides(y), *axis_steps(problem), *spacing, *advance),
         TRANSPOSED=transposed,
-        STRIDED=problem.stride != ONE,
         VOLUME=problem.kernel[0] > 1 or problem.spatial_out[0] > 1 or problem.spatial_in[0] > 1,
         SAME=problem.k == problem.c,
         LAST=last,
