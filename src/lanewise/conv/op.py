@@ -105,7 +105,9 @@ def _run(
         part = chooser.convolve(arithmetic, call.problem, first, second, None if direction == "input_grad" else bias)
         if bias is not None and direction == "input_grad":
             part.add_(sliced.column(bias, call.problem))
-        return part.to(first.dtype).contiguous(memory_format=call.format)
+        if part.dtype != first.dtype:
+            part = part.to(first.dtype)
+        return part.contiguous(memory_format=call.format)
     return sliced.run(
         call.problem,
         first,

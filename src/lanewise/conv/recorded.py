@@ -25,10 +25,16 @@ _known: dict[tuple[Any, ...], Recording | None] = {}
 
 def recorded(function: Callable[..., Tensor], *args: Any) -> Tensor:
     """function(*args), whose work on a GPU depends on its tensors' shapes, strides and alignment, and not on values."""
-    tensors = [x for x in args if isinstance(x, Tensor)]
-    if not tensors[0].is_cuda:
+    if not args[0].is_cuda:
         return function(*args)
-    key = (function, tensors[0].device.index, *map(_kind, args))
+    tensors, kinds = [], []
+    for x in args:
+        if isinstance(x, Tensor):
+            tensors.append(x)
+            kinds.append((x.shape, x.stride(), x.dtype, x.data_ptr() % 16 == 0))
+        else:
+            kinds.append(x)
+    key = (function, args[0].device.index, *kinds)
     try:
         known = _known[key]
     except KeyError:
@@ -39,11 +45,6 @@ def recorded(function: Callable[..., Tensor], *args: Any) -> Tensor:
             _known.pop(next(iter(_known)), None)
         return result
     return function(*args) if known is None else known.replay(tensors)
-
-
-def _kind(x: Any) -> Any:
-    """What a call's work depends on, of an argument."""
-    return (x.shape, x.stride(), x.dtype, x.data_ptr() % 16 == 0) if isinstance(x, Tensor) else x
 
 
 class View(NamedTuple):
@@ -138,12 +139,15 @@ def _record(
     end = _view(result, roots)
     if watch.others or end is None or any(view is None for place in places for _, view in place):
         return result, None
-    allocations = tuple((x.shape, x.stride(), x.dtype) for x in watch.made)
+    allocations = [(x.shape, x.stride(), x.dtype) for x in watch.made]
+    mine = end.which - len(tensors)
+    if mine >= 0 and end.offset == 0 and result.numel() == watch.made[mine].numel():
+        allocations[mine] = (result.shape, result.stride(), result.dtype)  # made as what it is given back as
     kept = tuple(
         (_without_tensors(step), tuple((i, view) for i, view in place if view is not None))
         for step, place in zip(steps, places, strict=True)
     )
-    return result, Recording(allocations, kept, end)
+    return result, Recording(tuple(allocations), kept, end)
 
 
 def _without_tensors(step: Launch | Operator) -> Launch | Operator:
