@@ -51,7 +51,7 @@ def test_a_launch_past_the_window_is_refused(direction: str, kernel: int, last: 
         torch.empty(s, device="meta").contiguous(memory_format=layer.order())
         for s in ((43, 96, 512, 512), (64, 96, kernel, kernel), (43, 64, 512, 512))
     )
-    given = {"forward": (x, w, None), "input_grad": (dy, w), "weight_grad": (x, dy)}[direction]
+    given = {"forward": (x, w, None), "input_grad": (dy, w, None), "weight_grad": (x, dy)}[direction]
     with pytest.raises(UnsupportedError, match="a tensor that reaches 1082130432 numbers"):
         getattr(launch, direction)(*given, layer.problem())
 

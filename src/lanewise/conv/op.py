@@ -102,9 +102,7 @@ def _run(
     )
     arithmetic = resolve(precision, first.device.type)
     if call.whole:
-        part = chooser.convolve(arithmetic, call.problem, first, second, None if direction == "input_grad" else bias)
-        if bias is not None and direction == "input_grad":
-            part.add_(sliced.column(bias, call.problem))
+        part = chooser.convolve(arithmetic, call.problem, first, second, bias)
         if part.dtype != first.dtype:
             part = part.to(first.dtype)
         return part.contiguous(memory_format=call.format)

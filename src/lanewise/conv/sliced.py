@@ -12,8 +12,8 @@ from torch.nn.functional import pad
 from lanewise.conv.plan import Range, Slice, check, plan
 from lanewise.conv.problem import Problem
 
-# From a problem, its two operands (x and w, dy and w, or x and dy) and the bias of a forward problem to the result,
-# which is written to the last argument where that is not None.
+# From a problem, its two operands (x and w, dy and w, or x and dy) and a bias, if it has one, to the result, which is
+# written to the last argument where that is not None.
 Launch = Callable[[Problem, Tensor, Tensor, Tensor | None, Tensor | None], Tensor]
 
 
@@ -113,10 +113,7 @@ def _launched(
     check(problem, window_bytes)
     if 0 in problem.spatial_out:  # no y sees what the slice owns
         return first.new_zeros(problem.result_shape)
-    if not _transposed(problem):
-        return launch(problem, first, second, bias, out)
-    done = launch(problem, first, second, None, out)
-    return done if bias is None else done.add_(column(bias, problem))
+    return launch(problem, first, second, bias, out)
 
 
 def _transposed(problem: Problem) -> bool:
