@@ -26,7 +26,7 @@ def dry(launched: list[Configuration]) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for owner, name in ((torch, "empty"), (torch, "empty_like"), (Tensor, "new_empty")):
             stack.enter_context(mock.patch.object(owner, name, _zeroed(getattr(owner, name))))
-        stack.enter_context(mock.patch.object(launch._Later, "sums", return_value=(1, 1)))
+        stack.enter_context(mock.patch.object(launch._Later, "sums", return_value=(1, 1, 1)))
         stack.enter_context(launches_go_to(write_down))
         yield
 
