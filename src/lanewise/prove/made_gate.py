@@ -72,6 +72,25 @@ def gate_lists(scene: Scene, meta: dict, made: Made) -> list[GateResult]:
     return [GateResult("lists", 0.0 if same else 1.0, 0.0), GateResult("totals", 0.0 if totals else 1.0, 0.0)]
 
 
+def gate_long_lists(N: int) -> list[GateResult]:
+    """The lists of N Gaussians in one coarse tile, and of a few more in others, against the reference's; some depths are
+    equal, negative, zeros of both signs, not finite or not numbers."""
+    g, all_of_them = torch.Generator().manual_seed(N), N + 20
+    depths = torch.randint(-40, 200, (1, all_of_them), generator=g) * 0.25
+    special = torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan, -torch.nan, 1e-42, -1e-42])
+    depths[:, : 2 * len(special)] = special.repeat(2)
+    # In quarters of a pixel: no ellipse ends where fp32 could not tell whether it reaches a tile.
+    means2d = 8 + torch.randint(-10, 11, (1, all_of_them, 2), generator=g) * 0.25
+    means2d[:, N:, 0] += 20
+    conics = torch.tensor([0.21, 0.0, 0.21]).expand(*depths.shape, 3)
+    radii = torch.full_like(means2d, 7, dtype=torch.int32)
+    operands = (means2d, radii, depths, conics, torch.full_like(depths, 0.5))
+    size = {"tile_size": 8, "width": 32, "height": 17}
+    got, want = (bin_gaussians(*operands, **size, backend=backend) for backend in ("triton", "reference"))
+    same = all(torch.equal(mine, theirs) for mine, theirs in zip(got[:3], want[:3], strict=True))
+    return [GateResult("lists", 0.0 if same else 1.0, 0.0)]
+
+
 def coarse_pairs(lists: TileLists) -> int:
     """How many pairs of a Gaussian and a coarse tile, of 2 x 2 tiles, there are: in every row of coarse tiles all from
     the first to the last column that the Gaussian reaches."""
