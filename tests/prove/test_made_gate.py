@@ -33,7 +33,7 @@ def test_totals(wrong: int | None):
     meta = rasterization(**scene.tensors, width=21, height=30, tile_size=4, backend="reference")[2]
     operands = [meta[k] for k in ("means2d", "radii", "depths", "conics", "opacities")]
     lists = bin_gaussians(*operands, tile_size=4, width=21, height=30, backend="reference")
-    lengths = torch.zeros(2, 64, dtype=torch.int64)
+    lengths = torch.zeros(3, 64, dtype=torch.int64)
     lengths[0, 3], lengths[1, 5] = lists.flatten_ids.numel(), coarse_pairs(lists)
     if wrong is not None:
         lengths[wrong, 7] += 1

@@ -238,7 +238,7 @@ def _lengths(lists: TileLists, capacity: tuple[int, int]) -> dict[str, Tensor]:
     if lists.lengths is None:  # made by a backend that always makes them as long as they have to be
         n = torch.tensor(lists.flatten_ids.numel())
         return {"n_isects": n, "n_coarse": n, "overflow": torch.tensor(False)}
-    n_isects, n_coarse = lists.lengths.sum(1).unbind()
+    n_isects, n_coarse = lists.lengths[:2].sum(1).unbind()
     overflow = (n_isects > capacity[0]) | (n_coarse > capacity[1])
     return {"n_isects": n_isects, "n_coarse": n_coarse, "overflow": overflow}
 

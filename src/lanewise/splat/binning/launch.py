@@ -72,12 +72,12 @@ def tile_lists(
     one_by_one = not capacity and 0 < LONGEST and all_tiles <= MOST_TILES and M < SHORT_PAIRS
     rows = -(-(all_tiles + 2) // (2 * SLOTS)) if one_by_one else 0  # of `steps`, which are zeroed with the totals
     totals = means2d.new_zeros(3 + rows, SLOTS, dtype=torch.int64)
-    lengths, steps = totals[:2], totals[3:].view(torch.int32) if one_by_one else None
+    steps = totals[3:].view(torch.int32) if one_by_one else None
     tiles_per_gauss = torch.empty_like(depths, dtype=torch.int32)
     grid = (*depths.shape[:-1], tile_height, tile_width)
     if M == 0:
-        bounds, empty = lengths.new_zeros(tiles + 1, dtype=torch.int32), lengths.new_empty(0, dtype=torch.int32)
-        return TileLists(tiles_per_gauss, empty, bounds[:-1].view(grid), tile_size, bounds, lengths, records)
+        bounds, empty = totals.new_zeros(tiles + 1, dtype=torch.int32), totals.new_empty(0, dtype=torch.int32)
+        return TileLists(tiles_per_gauss, empty, bounds[:-1].view(grid), tile_size, bounds, totals, records)
     coarse_per_gauss = torch.empty_like(tiles_per_gauss, dtype=torch.int64)
     launch(
         kernels.count, (images * -(-N // BLOCK),),
@@ -91,7 +91,7 @@ def tile_lists(
         )  # fmt: skip
     sizes = (*capacity, 0) if capacity else _Later(totals)
     shape = (coarse_width, coarse_tiles, tile_width, tile_height)
-    pairs = _Pairs(records, depths.view(images, N), tile_size, tiles, shape)
+    pairs = _Pairs(records, depths, images, tile_size, tiles, shape)
     ranks = None if one_by_one else pairs.ranks(coarse_per_gauss)  # which the GPU does while the host waits
     n_isects, n_coarse, longest = sizes.sums() if isinstance(sizes, _Later) else sizes
     if steps is not None and longest <= LONGEST and n_isects < wide:
@@ -112,7 +112,7 @@ def tile_lists(
         coarse.pairs, coarse.bounds, bounds, ids, coarse.parts, coarse.length, all_tiles, *shape, n_isects,
         BLOCK=DIVIDE_BLOCK, options=ONE_WARP,
     )  # fmt: skip
-    return TileLists(tiles_per_gauss, ids, bounds[:-1].view(grid), tile_size, bounds, lengths, records)
+    return TileLists(tiles_per_gauss, ids, bounds[:-1].view(grid), tile_size, bounds, totals, records)
 
 
 class _Coarse(NamedTuple):
@@ -127,27 +127,28 @@ class _Coarse(NamedTuple):
 
 
 class _Pairs(NamedTuple):
-    """Pairs of a Gaussian and a coarse tile that are to be made, of records [M, 6] and depths [I, N]; tiles of all images;
+    """Pairs of a Gaussian and a coarse tile that are to be made, of records [M, 6] and depths [..., C, N]; tiles of all images;
     shape = coarse tiles in a row and of an image, tiles in a row, and rows of tiles."""
 
     records: Tensor
     depths: Tensor
+    images: int
     tile_size: int
     tiles: int
     shape: tuple[int, int, int, int]
 
     def emit(self, *arguments: Tensor | None, capacity: int) -> None:
         """Launch `emit` with order, ends, depths, tiles_per_gauss, cursors, keys and pairs."""
-        images, N = self.depths.shape
+        N = self.depths.shape[-1]
         launch(
-            kernels.emit, (images * -(-N // BLOCK),), self.records, *arguments, N, *self.shape, capacity,
+            kernels.emit, (self.images * -(-N // BLOCK),), self.records, *arguments, N, *self.shape, capacity,
             TILE=self.tile_size, BLOCK=BLOCK, options=ALIKE,
         )  # fmt: skip
 
     def sorted_one_by_one(self, tiles_per_gauss: Tensor, steps: Tensor, n: int, longest: int) -> _Coarse:
         """The lists of n pairs in any order, each sorted by itself; steps as of `begin_lists`. When all pairs are in
         their places, each list's cursor is at its end, where the next one begins: steps are the bounds."""
-        all_tiles = self.depths.shape[0] * self.shape[1]
+        all_tiles = self.images * self.shape[1]
         keys = self.records.new_empty(n, dtype=torch.int64)
         self.emit(None, None, self.depths, tiles_per_gauss, steps, keys, None, capacity=n)
         pairs = self.records.new_empty(n, dtype=torch.int32)
@@ -161,14 +162,14 @@ class _Pairs(NamedTuple):
         return _Coarse(pairs, steps, counts, 1, n)
 
     def ranks(self, coarse_per_gauss: Tensor) -> list[Tensor]:
-        """The order of depths [I, N], and the sums of coarse_per_gauss in it, themselves included [M]."""
+        """The order of depths [..., C, N], and the sums of coarse_per_gauss in it, themselves included [M]."""
         order = self.depths.sort(dim=-1, stable=True).indices
-        return [order, coarse_per_gauss.view(self.depths.shape).gather(1, order).flatten().cumsum(0)]
+        return [order, coarse_per_gauss.gather(-1, order).flatten().cumsum(0)]
 
     def sorted_together(self, ranks: list[Tensor], n: int, part: int, fits: bool) -> _Coarse:
         """The lists of n pairs, emitted in the order of depths and sorted by coarse tile, from `part` on in parts; fits:
         whether there are as many. Empties `ranks`."""
-        images, all_tiles = self.depths.shape[0], self.depths.shape[0] * self.shape[1]
+        all_tiles = self.images * self.shape[1]
         parts, length = _parts(n, part)
         key_type = torch.int16 if all_tiles < 2**15 else torch.int32
         keys = self.records.new_empty(parts, length, dtype=key_type)
