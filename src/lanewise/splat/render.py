@@ -257,12 +257,11 @@ def _seen_colors(
 def camera_centres(viewmats: Tensor) -> Tensor:
     """Where the cameras stand, -R^-1 t, [..., 3] of viewmats [..., 4, 4]; exact for views that are not quite rigid too.
 
-    In closed form: a linear solver would wait for the GPU to tell whether R is singular.
+    In closed form, by R's cofactors: a linear solver would wait for the GPU to tell whether R is singular.
     """
-    r0, r1, r2 = viewmats[..., :3, :3].unbind(-2)
-    c0, c1, c2 = torch.linalg.cross(r1, r2), torch.linalg.cross(r2, r0), torch.linalg.cross(r0, r1)
-    t = viewmats[..., :3, 3:]
-    return -(c0 * t[..., 0, :] + c1 * t[..., 1, :] + c2 * t[..., 2, :]) / (r0 * c0).sum(-1, keepdim=True)
+    R, t = viewmats[..., :3, :3], viewmats[..., :3, 3:]
+    cofactors = torch.linalg.cross(R.roll(-1, -2), R.roll(-2, -2))  # rows r1 x r2, r2 x r0, r0 x r1
+    return -(cofactors * t).sum(-2) / (R * cofactors)[..., 0, :].sum(-1, keepdim=True)
 
 
 def _channels(
