@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lanewise.audit.gate import FLOOR, GateResult, gate, relative_error
 from lanewise.prove.conv_gate import Layer, gate_convolution
-from lanewise.prove.made_gate import gate_lists, gate_long_lists, gate_pictures, kept
+from lanewise.prove.made_gate import gate_beginnings, gate_lists, gate_long_lists, gate_pictures, kept
 from lanewise.prove.scenes import Scene, make_scene
 from lanewise.prove.splat_gate import (
     Kernels,
@@ -89,6 +89,7 @@ def _scenes() -> Iterator[Case]:
     Pictures are as small as they can be and still cross what they are to cross: every tile more costs each of the
     orders in which waves run one by one.
     """
+
     def scene(name: str, more: tuple[str, ...] = (), *, quick: bool = False, ordered: bool = False, **how: Any) -> Case:
         wide = how.pop("wide", False)
         run = functools.partial(_gate_scene, make_scene(3, **how), ordered, wide)
@@ -116,7 +117,7 @@ def _scenes() -> Iterator[Case]:
     yield Case("33 Gaussians, masked tiles", (*PROJECT, *LISTS, *SHADE), run)
     name = "33 Gaussians of 2 cameras, shared colours, no gradient of alphas"
     yield scene(name, quick=True, N=33, C=2, width=9, height=8, alphas=False)
-    # As in training: cameras are fixed, the loss looks at colours alone, and nothing waits for the lengths of the lists.
+    # As in training: cameras are fixed, the loss looks at colours alone, and nothing waits for the lists.
     training = {"background": True, "alphas": False, "fixed": ("viewmats", "Ks", "backgrounds"), "height": 8}
     training["isect_capacity"] = (300, 299)
     name = "64 Gaussians, 3rd degree, as in training"
@@ -183,7 +184,9 @@ def _gate_nothing(width: int, height: int) -> list[GateResult]:
 
 
 def _lists() -> Iterator[Case]:
-    """Coarse lists around a chunk of 512."""
+    """Coarse lists around a chunk of 512; their beginnings, 2048 at a time."""
+    for n in (1, 2048, 4100):
+        yield Case(f"beginnings of {n} lists", LISTS[1:2], functools.partial(gate_beginnings, n), quick=n == 4100)
     for N in (512, 513, 1030):
         kernels = (*LISTS, *["binning.merge_lists"] * (N > 512))
         yield Case(f"lists of {N} Gaussians", kernels, functools.partial(gate_long_lists, N), quick=N == 513)

@@ -65,7 +65,11 @@ def recorded(cases: Iterable[Case]) -> dict[str, set[Configuration]]:
         launched: list[Configuration] = []
         # Kernels that do nothing leave nothing that could be compared: only what was launched counts.
         longest = 2**10 if "binning.merge_lists" in case.kernels else 1
-        with dry(launched, longest), contextlib.suppress(Exception), mock.patch("lanewise.prove.cases.replayed_truth", _stop):
+        with (
+            dry(launched, longest),
+            contextlib.suppress(Exception),
+            mock.patch("lanewise.prove.cases.replayed_truth", _stop),
+        ):
             case.gates()
         found[case.name] = set(launched)
     return found

@@ -60,8 +60,8 @@ def _streams() -> Callable[[int], int]:
 
 
 def _kinds(args: tuple[Any, ...]) -> list[Any]:
-    """What makes a difference of arguments: a tensor's dtype, and 16 behind it where its address is no multiple of that;
-    whether a whole number has 32 bits; the type of another. One list and one loop: this runs at every launch."""
+    """What makes a difference of arguments: a tensor's dtype, and 16 behind it where its address is no multiple of
+    that; whether a whole number has 32 bits; the type of another. One list, one loop: this runs at every launch."""
     kinds = []
     for x in args:
         if isinstance(x, Tensor):

@@ -1,5 +1,5 @@
-"""Lists of coarse tiles in the order of depths, without an order of the Gaussians: each list is sorted by itself, by one
-program in chunks and, where it has several, by merging these.
+"""Lists of coarse tiles in the order of depths, without an order of the Gaussians: each list is sorted by itself, by
+one program in chunks and, where it has several, by merging these.
 
 A key [int64] holds the bits of a depth (`depth_bits`) above the 32 bits of a pair, as `emit` writes them: keys of one
 list differ, and equal depths keep the order of the Gaussians.
@@ -37,8 +37,8 @@ def sort_lists(
     keys, coarse_bounds, sorted_pairs, counts, coarse_width, coarse_tiles, tile_width, tile_height,
     SMALL: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
-    """Every chunk of the lists [coarse_bounds] in order: its pairs to sorted_pairs int32, and its keys, in place, where a
-    list has several; counts [tiles + 1] of every tile's list behind a zero. Lists of up to SMALL are one small chunk."""
+    """Every chunk of the lists in order: its pairs to sorted_pairs int32, and its keys, in place, where a list has
+    several; counts [tiles + 1] of every tile's list behind a zero. Lists of up to SMALL are one small chunk."""
     pid = tl.program_id(0)
     begin, end = tl.load(coarse_bounds + pid), tl.load(coarse_bounds + pid + 1)
     n0, n1, n2, n3 = 0, 0, 0, 0
@@ -54,8 +54,8 @@ def sort_lists(
 
 @triton.jit
 def _sort_chunk(keys, sorted_pairs, begin, end, kept, BLOCK: tl.constexpr):
-    """Sort keys[begin : begin + BLOCK] as far as `end`, in place as far as `kept`; how many of their pairs reach each of
-    the four tiles."""
+    """Sort keys[begin : begin + BLOCK] as far as `end`, in place as far as `kept`; how many of their pairs reach each
+    of the four tiles."""
     i = begin + tl.arange(0, BLOCK)
     here = i < end
     key = tl.sort(tl.load(keys + i, here, _BEHIND_ALL))
@@ -86,8 +86,8 @@ def _before(keys, n, key, CHUNK: tl.constexpr):
     found = tl.zeros_like(key).to(tl.int32)
     step = CHUNK
     while step > 0:
-        next = found + step
-        less = tl.load(keys + next - 1, next <= n, _BEHIND_ALL) < key
-        found = tl.where((next <= n) & less, next, found)
+        further = found + step
+        less = tl.load(keys + further - 1, further <= n, _BEHIND_ALL) < key
+        found = tl.where((further <= n) & less, further, found)
         step //= 2
     return found

@@ -69,7 +69,7 @@ def tile_lists(
     tiles, all_tiles = images * tile_height * tile_width, images * coarse_tiles
     records = means2d.new_empty(M, RECORD)
     check_window(records)
-    one_by_one = not capacity and 0 < LONGEST and all_tiles <= MOST_TILES and M < SHORT_PAIRS
+    one_by_one = not capacity and LONGEST > 0 and all_tiles <= MOST_TILES and M < SHORT_PAIRS
     rows = -(-(all_tiles + 2) // (2 * SLOTS)) if one_by_one else 0  # of `steps`, which are zeroed with the totals
     totals = means2d.new_zeros(3 + rows, SLOTS, dtype=torch.int64)
     steps = totals[3:].view(torch.int32) if one_by_one else None
@@ -85,10 +85,7 @@ def tile_lists(
         TILE=tile_size, SHARED=opacities.shape[-2] != C, BLOCK=BLOCK, SLOTS=SLOTS, options=ALIKE,
     )  # fmt: skip
     if steps is not None:
-        launch(
-            kernels_sort.begin_lists, (1,), steps, totals, all_tiles,
-            SLOTS=SLOTS, BLOCK=BEGIN_BLOCK, options=EIGHT_WARPS,
-        )  # fmt: skip
+        begin_lists(steps, totals, all_tiles)
     sizes = (*capacity, 0) if capacity else _Later(totals)
     shape = (coarse_width, coarse_tiles, tile_width, tile_height)
     pairs = _Pairs(records, depths, images, tile_size, tiles, shape)
@@ -115,9 +112,17 @@ def tile_lists(
     return TileLists(tiles_per_gauss, ids, bounds[:-1].view(grid), tile_size, bounds, totals, records)
 
 
+def begin_lists(steps: Tensor, totals: Tensor, all_tiles: int) -> None:
+    """Launch the kernel: steps [2 + all_tiles] int32 to beginnings, the longest list to totals [3 or more, SLOTS]."""
+    launch(
+        kernels_sort.begin_lists, (1,), steps, totals, all_tiles,
+        SLOTS=SLOTS, BLOCK=BEGIN_BLOCK, options=EIGHT_WARPS,
+    )  # fmt: skip
+
+
 class _Coarse(NamedTuple):
-    """Lists of the coarse tiles: pairs [parts * length] in their order; bounds [parts, coarse tiles + 1] int32, or more,
-    of the lists in each part; counts [tiles + 1] int32, the lengths of the tiles' lists behind a zero."""
+    """Lists of the coarse tiles: pairs [parts * length] in their order; bounds [parts, coarse tiles + 1] int32, or
+    more, of the lists in each part; counts [tiles + 1] int32, the lengths of the tiles' lists behind a zero."""
 
     pairs: Tensor
     bounds: Tensor
@@ -127,8 +132,8 @@ class _Coarse(NamedTuple):
 
 
 class _Pairs(NamedTuple):
-    """Pairs of a Gaussian and a coarse tile that are to be made, of records [M, 6] and depths [..., C, N]; tiles of all images;
-    shape = coarse tiles in a row and of an image, tiles in a row, and rows of tiles."""
+    """Pairs of a Gaussian and a coarse tile that are to be made, of records [M, 6] and depths [..., C, N]; tiles of all
+    images; shape = coarse tiles in a row and of an image, tiles in a row, and rows of tiles."""
 
     records: Tensor
     depths: Tensor
@@ -167,8 +172,8 @@ class _Pairs(NamedTuple):
         return [order, coarse_per_gauss.gather(-1, order).flatten().cumsum(0)]
 
     def sorted_together(self, ranks: list[Tensor], n: int, part: int, fits: bool) -> _Coarse:
-        """The lists of n pairs, emitted in the order of depths and sorted by coarse tile, from `part` on in parts; fits:
-        whether there are as many. Empties `ranks`."""
+        """The lists of n pairs, emitted in the order of depths and sorted by coarse tile, from `part` on in parts;
+        fits: whether there are as many. Empties `ranks`."""
         all_tiles = self.images * self.shape[1]
         parts, length = _parts(n, part)
         key_type = torch.int16 if all_tiles < 2**15 else torch.int32
