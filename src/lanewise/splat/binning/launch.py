@@ -24,7 +24,8 @@ SLOTS = 64  # places that the lengths of the lists are summed in
 BEGIN_BLOCK = 2048  # coarse tiles at a time, by the one program that tells where their lists begin
 SMALL, CHUNK = 128, 512  # pairs that one program sorts at once; the list of a coarse tile may have several chunks
 LONGEST = 8192  # lists of coarse tiles are sorted one by one where none has more pairs; 0: never
-MOST_TILES = 2**16  # nor where there are more coarse tiles: torch's sorts are launched in less time than they take
+MOST_TILES = 2**16  # nor where there are more coarse tiles, or more Gaussians of all images: then a pass is no longer
+MOST_GAUSSIANS = 2**21  # bound by the host, and torch's sorts of many pairs take less time on the GPU
 ONE_WARP = {"num_warps": 1}
 EIGHT_WARPS = {"num_warps": 8}
 ALIKE = {**ONE_WARP, "enable_fp_fusion": False}  # count and emit are two programs that must round alike
@@ -69,7 +70,7 @@ def tile_lists(
     tiles, all_tiles = images * tile_height * tile_width, images * coarse_tiles
     records = means2d.new_empty(M, RECORD)
     check_window(records)
-    one_by_one = not capacity and LONGEST > 0 and all_tiles <= MOST_TILES and M < SHORT_PAIRS
+    one_by_one = not capacity and LONGEST > 0 and all_tiles <= MOST_TILES and M <= MOST_GAUSSIANS
     rows = -(-(all_tiles + 2) // (2 * SLOTS)) if one_by_one else 0  # of `steps`, which are zeroed with the totals
     totals = means2d.new_zeros(3 + rows, SLOTS, dtype=torch.int64)
     steps = totals[3:].view(torch.int32) if one_by_one else None
