@@ -138,7 +138,7 @@ def _gate_scene(scene: Scene, ordered: bool, wide: bool) -> list[GateResult]:
     with kept(wide) as made:
         outputs, grads, meta = kernel_run(scene, upstream, kernels=kernels)
         sides = kernel_sides(scene, meta, kernels)
-    n = int(made.lists[0].bounds[-1])  # what is behind the lists of a given capacity is not theirs
+    n = int(meta["tiles_per_gauss"].sum())  # what is behind the lists of a given capacity is not theirs
     meta["flatten_ids"], sides = meta["flatten_ids"][:n], sides[:n]
     truth = _truth(scene, meta, sides)
     decisions = GateResult("decisions", max(truth.excess, 0.0), 0.0)
