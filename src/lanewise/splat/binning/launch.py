@@ -26,7 +26,7 @@ SMALL, CHUNK = 128, 512  # pairs that one program sorts at once; the list of a c
 LONGEST = 8192  # lists of coarse tiles are sorted one by one where none has more pairs; 0: never
 MOST_TILES = 2**16  # nor where there are more coarse tiles: torch's sorts are launched in less time than they take
 ONE_WARP = {"num_warps": 1}
-EIGHT_WARPS = {"num_warps": 8}
+SIXTEEN_WARPS = {"num_warps": 16}
 ALIKE = {**ONE_WARP, "enable_fp_fusion": False}  # count and emit are two programs that must round alike
 PART = 2**20  # pairs from which on torch sorts them in parts, one after another: what a sort needs besides is shared
 LONGEST_PART = 2**22
@@ -116,7 +116,7 @@ def begin_lists(steps: Tensor, totals: Tensor, all_tiles: int) -> None:
     """Launch the kernel: steps [2 + all_tiles] int32 to beginnings, the longest list to totals [3 or more, SLOTS]."""
     launch(
         kernels_sort.begin_lists, (1,), steps, totals, all_tiles,
-        SLOTS=SLOTS, BLOCK=BEGIN_BLOCK, options=EIGHT_WARPS,
+        SLOTS=SLOTS, BLOCK=BEGIN_BLOCK, options=SIXTEEN_WARPS,
     )  # fmt: skip
 
 
