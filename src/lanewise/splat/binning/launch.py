@@ -27,7 +27,7 @@ LONGEST = 8192  # lists of coarse tiles are sorted one by one where none has mor
 MOST_TILES = 2**16  # nor where there are more coarse tiles, or more Gaussians of all images: then a pass is no longer
 MOST_GAUSSIANS = 2**21  # bound by the host, and torch's sorts of many pairs take less time on the GPU
 ONE_WARP = {"num_warps": 1}
-EIGHT_WARPS = {"num_warps": 8}
+SIXTEEN_WARPS = {"num_warps": 16}
 ALIKE = {**ONE_WARP, "enable_fp_fusion": False}  # count and emit are two programs that must round alike
 PART = 2**20  # pairs from which on torch sorts them in parts, one after another: what a sort needs besides is shared
 LONGEST_PART = 2**22
@@ -117,7 +117,7 @@ def begin_lists(steps: Tensor, totals: Tensor, all_tiles: int) -> None:
     """Launch the kernel: steps [2 + all_tiles] int32 to beginnings, the longest list to totals [3 or more, SLOTS]."""
     launch(
         kernels_sort.begin_lists, (1,), steps, totals, all_tiles,
-        SLOTS=SLOTS, BLOCK=BEGIN_BLOCK, options=EIGHT_WARPS,
+        SLOTS=SLOTS, BLOCK=BEGIN_BLOCK, options=SIXTEEN_WARPS,
     )  # fmt: skip
 
 
