@@ -24,7 +24,8 @@ from lanewise.isa.errors import WaitError
 from lanewise.isa.parse import Instruction, Operand
 
 if TYPE_CHECKING:
-    from lanewise.isa.program import Block, Program
+    from lanewise.isa.decode import Block
+    from lanewise.isa.program import Program
 
 Key = tuple[str, str, int]  # counter, kind of register ("v", "a", "s", "lds", "smem"), its number in halves
 State = dict[Key, int]  # how many of the counter were issued since, at least
