@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 import struct
 import subprocess
@@ -38,6 +39,7 @@ class Compiled:
         spills: registers that a lane keeps in memory (NVIDIA: bytes).
         instructions: of the whole text.
         cas_loops: compare-and-swap instructions, each of which stands in a loop.
+        compile_seconds: of the processor.
     """
 
     target: Target
@@ -53,6 +55,7 @@ class Compiled:
     spills: int
     instructions: int
     cas_loops: int
+    compile_seconds: float = 0.0
 
     @functools.cached_property
     def machine_code(self) -> str:
@@ -78,7 +81,7 @@ def compile_for(configuration: Configuration, target: Target) -> Compiled:
     import triton
     from triton.compiler import ASTSource
 
-    signature = dict(configuration.signature)
+    begin, signature = _processor_seconds(), dict(configuration.signature)
     places = {name: place for place, name in enumerate(signature)}
     source = ASTSource(
         fn=configuration.function(),
@@ -101,7 +104,13 @@ def compile_for(configuration: Configuration, target: Target) -> Compiled:
         text, binary = done.asm["ptx"], done.asm["cubin"]
         numbers = nvidia_numbers(binary, text)
     numbers["lds"] = metadata.shared  # asked for at the launch
+    numbers["compile_seconds"] = _processor_seconds() - begin
     return Compiled(target, text, binary, metadata.name, metadata.num_warps, metadata, **numbers)
+
+
+def _processor_seconds() -> float:
+    """Of this process and those that it waited for: assemblers and linkers."""
+    return sum(os.times()[:4])
 
 
 def gpu_target(target: Target) -> Any:

@@ -75,9 +75,7 @@ def execute_all(job: Job) -> list[Outcome]:
         if same_as is None:
             outcomes.append(execute(name, job.target, job.attributes, job.orders))
             continue
-        code: dict[Configuration, Code] = {
-            c: (_numbers(compile_for(c, job.target)), None, _reassembled(c, job.target)) for c in configs
-        }
+        code = {c: Code(_numbers(compile_for(c, job.target)), _reassembled(c, job.target)) for c in configs}
         outcomes.append(Outcome(name, job.target, job.attributes, code, same_as=same_as))
     return outcomes
 
@@ -115,17 +113,22 @@ def execute(case_name: str, target: Target, attributes: bool, orders: Sequence[s
             break
         outcome.orders.append(order)
         outcome.gates += [(order, gate.name, gate.error, gate.limit, gate.ok) for gate in gates]
+        if all(done.any_order for done in emulation.executed.values()):
+            break
     undeclared = {config.name for config in emulation.executed} - set(case.kernels)
     if undeclared and not outcome.stopped_by:
         outcome.stopped_by = f"{case_name} launches {', '.join(sorted(undeclared))}, which it does not declare"
     for config, done in emulation.executed.items():
-        outcome.code[config] = _numbers(done.compiled), done.reached, _reassembled(config, target)
+        outcome.code[config] = Code(
+            _numbers(done.compiled), _reassembled(config, target), done.reached, tuple(done.orders), done.any_order,
+            done.seconds,
+        )  # fmt: skip
     return outcome
 
 
 def _numbers(compiled: Compiled) -> dict[str, Any]:
     """A row's columns about machine code."""
-    names = ("vgprs", "agprs", "sgprs", "lds", "spills", "warps", "instructions", "cas_loops")
+    names = ("vgprs", "agprs", "sgprs", "lds", "spills", "warps", "instructions", "cas_loops", "compile_seconds")
     return {name: getattr(compiled, name) for name in names}
 
 
