@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from lanewise import isa
-from lanewise.prove.compile import Compiled, compile_for
+from lanewise.prove.compile import Compiled, as_launched, compile_for
 from lanewise.prove.launches import Configuration, configuration, launches_go_to
 from lanewise.target import Target
 
@@ -78,7 +78,7 @@ class Emulation:
     ) -> None:
         """Run one launch; the tensors change in place."""
         config = configuration(kernel, arguments, options)
-        self.current = config = config if self.attributes else config.plain()
+        self.current = config = as_launched(config if self.attributes else config.plain(), self.target)
         compiled = compile_for(config, self.target)
         begin = time.process_time()
         program = load(compiled)

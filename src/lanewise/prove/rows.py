@@ -24,6 +24,7 @@ class Row:
         limit: of that one.
         coverage: share of the instructions that were reached.
         reassembled: whether the executed text is the binary, byte by byte.
+        ir_of: the target whose GPU IR (TTGIR) was compiled, where Triton makes the same one for both.
         compile_seconds, run_seconds: of the processor, for compiling it and for executing it.
         note: what to know, above all why something was not done.
     """
@@ -50,10 +51,12 @@ class Row:
     sgprs: int | None = None
     instructions: int | None = None
     cas_loops: int | None = None
+    ir_of: str = ""
     compile_seconds: float | None = None
     run_seconds: float | None = None
 
 
+SAME_IR = "compiled from {}'s GPU IR, which is the same"
 ANY_ORDER = "no wave can tell in which order they run: one order stands for all"
 
 
@@ -148,6 +151,8 @@ def executed_rows(target: Target, configs: Iterable[Configuration], outcomes: It
         if row.reassembled is False:
             row.ok = False
             notes.append("the executed text does not assemble to the binary")
+        if row.ir_of:
+            notes.insert(0, SAME_IR.format(row.ir_of))
         if row.executed and any_order:
             notes.append(ANY_ORDER)
         row.coverage = None if reached is None else float(reached.mean())
@@ -184,7 +189,7 @@ def compiled_row(config: Configuration, target: Target, why: str, found: dict[st
     row.compiled = True
     for name, value in found.items():
         setattr(row, name, value)
-    row.note = f"compiled; not executed: {why}"
+    row.note = f"compiled; not executed: {why}{'; ' * bool(row.ir_of)}{SAME_IR.format(row.ir_of) * bool(row.ir_of)}"
     return row
 
 
