@@ -177,8 +177,8 @@ def _check_mode(parsed: Kernel, packed: bool) -> None:
         raise UnsupportedInstruction("a float mode other than round to nearest with denormals")
     if d.get("system_vgpr_workitem_id", 0) and not packed:
         raise UnsupportedInstruction("workgroups of more than one dimension")
-    if d.get("user_sgpr_private_segment_buffer", 0) and d.get("private_segment_fixed_size", 0):
-        raise UnsupportedInstruction("spills through a buffer (before gfx942, and on gfx10); scratch_* are modelled")
+    if d.get("system_sgpr_workgroup_info", 0):
+        raise UnsupportedInstruction("a register that holds what the hardware says of the workgroup")
 
 
 def _layout(parsed: Kernel) -> Layout:

@@ -13,7 +13,7 @@ import numpy as np
 
 from lanewise.isa.errors import StepLimitError, UnsupportedInstruction
 from lanewise.isa.meeting import teams
-from lanewise.isa.memory import GUARD, Memory, Space
+from lanewise.isa.memory import GUARD, PRIVATE, SWIZZLED, Memory, Space
 from lanewise.isa.parse import EXEC, TTMP, VCC
 from lanewise.isa.races import Shadow
 from lanewise.isa.state import I64, POISON, U, Waves
@@ -109,11 +109,16 @@ class Schedule:
             home.scalars[:, TTMP + 9], home.scalars[:, TTMP + 7] = ids[0], ids[1] | ids[2] << 16
             home.scalars[:, TTMP + 8] = wave << 25
             return
+        private = d.get("user_sgpr_private_segment_buffer", 0) and self.machine.scratch_bytes
+        if private:
+            home.scalars[:, 0], home.scalars[:, 1] = PRIVATE & 0xFFFFFFFF, U(PRIVATE >> 32) | SWIZZLED
         k = d["user_sgpr_count"]
         for axis, number in zip("xyz", ids, strict=True):
             if d.get(f"system_sgpr_workgroup_id_{axis}", axis == "x"):
                 home.scalars[:, k] = number
                 k += 1
+        if private:
+            home.scalars[:, k] = home.number * lanes * self.machine.scratch_bytes
 
     def run(self, order: str, seed: int) -> None:
         """Until all waves have ended."""
