@@ -219,7 +219,7 @@ def decode_scalar_load(ins: Instruction, layout: Layout) -> Run:
             address = address if len(address) == w.count else np.broadcast_to(address, (w.count,))
             where = memory.positions(address, None, form.total, 4)
             values = space.views[U][(where >> 2)[:, None] + words]
-        note_read(space, w, where, None, n)
+        note_read(space, w, where, None, form.total)
         w.put_scalars(first, values)
 
     return run

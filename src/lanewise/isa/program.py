@@ -32,7 +32,7 @@ class Run:
         steps: instructions issued, for one or several waves at once.
         wave_instructions: summed over those waves.
         coverage: bool, one an instruction of the program: has it been executed?
-        seconds: of the run itself.
+        seconds: of the processor, for the run itself.
     """
 
     steps: int
@@ -113,7 +113,7 @@ class Program:
         machine = Machine(self, size, waves, max(self.lds, shared or 0), memory)
         schedule = Schedule(self, machine, limit)
         schedule.prepare(size, where)
-        start = time.perf_counter()
+        start = time.process_time()
         collects = gc.isenabled()
         gc.disable()  # the race detector's many small records hold no cycles
         try:
@@ -122,7 +122,7 @@ class Program:
         finally:
             if collects:
                 gc.enable()
-        seconds = time.perf_counter() - start
+        seconds = time.process_time() - start
         memory.write_back()
         return Run(schedule.steps, schedule.wave_instructions, schedule.coverage, seconds)
 
