@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import re
@@ -78,15 +77,17 @@ def triton_version() -> str:
 
 
 # Targets for which Triton makes the very GPU IR (TTGIR) that it makes for another one, but for the name in it: up to
-# there AMD's backend asks for the family of the ISA (RDNA 3 and 3.5 are one to it), NVIDIA's for the generation. Made
-# once, it serves all; three quarters of the time are spent before it. Found by compiling the product's configurations
-# both ways, with the releases that are named: text and binary were the same, byte by byte.
+# there AMD's backend asks for the family of the ISA (RDNA 3 and 3.5 are one to it), NVIDIA's for the generation (8 and
+# 9 are one, and all from 10 on, but for matrix products). Made once, it serves all; most of the time is spent before
+# it. Found in Triton's sources, and by compiling a sample of the product's configurations both ways: text and binary
+# were the same, byte by byte.
 SAME_IR = {
     **dict.fromkeys(("gfx1101", "gfx1102", "gfx1103", "gfx1150", "gfx1151"), "gfx1100"),
     "gfx1200": "gfx1201",
     **dict.fromkeys(("sm_86", "sm_89"), "sm_80"),
 }
-SAME_IR_WITH = ("3.9",)
+SAME_IR_WITHOUT_DOTS = {"sm_80": "sm_90", "sm_120": "sm_100"}
+SAME_IR_WITH = ("3.9",)  # releases of Triton
 
 
 @functools.lru_cache(maxsize=4096)
@@ -96,11 +97,19 @@ def compile_for(configuration: Configuration, target: Target) -> Compiled:
     Raises:
         CompileError: Triton refuses.
     """
-    other = SAME_IR.get(target.name) if triton_version().startswith(SAME_IR_WITH) else None
-    if other is not None:
-        with contextlib.suppress(CompileError):  # of the other one
-            return _compile(configuration, target, compile_for(configuration, find(other)))
-    return _compile(configuration, target)
+    return _compile(configuration, target, _with_same_ir(configuration, target))
+
+
+def _with_same_ir(configuration: Configuration, target: Target) -> Compiled | None:
+    """What another target has of a configuration, where its GPU IR is the same."""
+    name = (SAME_IR | SAME_IR_WITHOUT_DOTS).get(target.name)
+    if name is None or not triton_version().startswith(SAME_IR_WITH):
+        return None
+    try:
+        other = compile_for(as_launched(configuration, find(name)), find(name))
+    except CompileError:
+        return None
+    return other if name == SAME_IR.get(target.name) or not re.search(r"\btt\.dot|\bttng\.(?!two-ctas)", other.ir) else None
 
 
 def _compile(configuration: Configuration, target: Target, same: Compiled | None = None) -> Compiled:

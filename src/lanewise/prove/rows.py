@@ -201,10 +201,10 @@ def absent_row(config: Configuration, target: Target) -> Row:
     return row
 
 
-def left_row(config: Configuration, target: Target, leader: Target) -> Row:
-    """The row of a configuration that is tried on another target of the family."""
+def left_row(config: Configuration, target: Target, why: str) -> Row:
+    """The row of a configuration that is not tried on a target."""
     row = start_row(config, target)
-    row.note = f"not tried: {leader.name} stands for the family with it"
+    row.note = f"not tried: {why}"
     return row
 
 

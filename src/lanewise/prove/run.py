@@ -37,6 +37,7 @@ EXECUTED = ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1151", "gfx1
 LARGE_TARGETS = ("gfx942", "gfx1100", "sm_90")  # what is too large to be executed is compiled for
 ORDERS = ("lockstep", "forward", "reverse", "random")  # of the waves
 QUICK_ORDERS = ("lockstep", "random")
+ONE_OF_A_KERNEL = "a quick proof compiles one configuration of a kernel for it"
 QUICK_TARGETS = (*EXECUTED, "sm_90", "xpu", "mps")
 
 
@@ -161,7 +162,7 @@ class Plan:
         cases: to execute.
         orders: of the waves, for launches with the JIT's attributes and for plain ones (none: not executed).
         jobs: processes.
-        quick: without what is only compiled for large launches.
+        quick: of what is only compiled one configuration of a kernel, and none of large launches.
     """
 
     kernel: str
@@ -181,12 +182,10 @@ class Plan:
         return QUICK_ORDERS if attributes else ()
 
     def runs_case(self, case: Case, target: Target, attributes: bool) -> bool:
-        """Whether a case is executed: with the JIT's attributes all are on one target of a family, and on its others
-        those of a quick proof, in which every kernel is; plain so many that every kernel is launched. (Attributes
-        decide how a kernel loads and stores, not what it computes.)"""
-        if not attributes:
-            return case.name in self.covering
-        return case.quick or target == self.leader(target)
+        """Whether a case is executed: with the JIT's attributes all are on one target of a family; plain, and on the
+        family's others, so many that every kernel is launched. (Attributes decide how a kernel loads and stores, not
+        what it computes.)"""
+        return (attributes and target == self.leader(target)) or case.name in self.covering
 
     @functools.cached_property
     def covering(self) -> set[str]:
@@ -260,8 +259,11 @@ def prove(plan: Plan, progress: Callable[[int, int], None] = lambda done, total:
     rows += [compiled_row(*build, future.result()) for build, future in zip(builds, compiled, strict=True)]
     rows += [absent_row(config, target) for target in plan.targets if target not in possible for config in launched]
     others = {target: plan.leader(target) for target in executed}
-    left = {t: dict.fromkeys(as_launched(config, t) for config in launched) for t in others}
-    rows += [left_row(c, t, others[t]) for t, configs in left.items() for c in configs if (c, t) not in planned]
+    tried = planned | {(config, target) for config, target, _ in builds}
+    for target in possible:
+        why = f"{others[target].name} stands for the family with it" if target in others else ONE_OF_A_KERNEL
+        left = dict.fromkeys(as_launched(config, target) for config in launched)
+        rows += [left_row(config, target, why) for config in left if (config, target) not in tried]
     return sorted(rows, key=lambda row: (row.kernel, row.config))
 
 
@@ -291,7 +293,8 @@ def _builds(
     large = [] if plan.quick else _matching(plan, of_large_launches(launched))
     for target in possible:
         if target not in executed:
-            others = dict.fromkeys(as_launched(config, target) for config in launched)
+            chosen = {config.name: config for config in reversed(launched)}.values() if plan.quick else launched
+            others = dict.fromkeys(as_launched(config, target) for config in chosen)
             yield from ((config, target, "there is no emulator for NVIDIA") for config in others)
         if target.name in LARGE_TARGETS:
             others = dict.fromkeys(as_launched(config, target) for config in large)
