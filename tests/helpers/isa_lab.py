@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lanewise.isa import parse, program
+from lanewise.isa import decode, parse
 from lanewise.isa.state import Layout, Waves
 
 ARCH = {32: "gfx1100", 64: "gfx942"}
@@ -23,7 +23,7 @@ def execute(
     """The state after one instruction. vectors: [lanes] of any 32-bit type, by register; others hold 0."""
     ins = parse.instruction(1, text)
     layout = Layout(24, accumulators, wave, arch or ARCH[wave])
-    function = program._decode(ins, layout)
+    function = decode.decode(ins, layout)
     waves = Waves(layout, 1)
     waves.vectors[...] = 0
     waves.scalars[...] = 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from isa_lab import kernel
@@ -79,25 +81,40 @@ def test_a_reload_has_to_be_waited_for(wave: int) -> None:
         run(wave, 16, "s_waitcnt vmcnt(0)\n        global_store", "s_nop 0\n        global_store")
 
 
-@pytest.mark.parametrize(("arch", "wave"), [("gfx942", 64), ("gfx1100", 32)])
+@pytest.mark.parametrize(
+    ("arch", "wave", "how"), [("gfx942", 64, "scratch"), ("gfx1100", 32, "scratch"), ("gfx90a", 64, "buffer")]
+)
 @pytest.mark.parametrize("order", ["lockstep", "reverse"])
-def test_a_kernel_that_spills_is_right(arch: str, wave: int, order: str) -> None:
+def test_a_kernel_that_spills_is_right(arch: str, wave: int, how: str, order: str) -> None:
     pytest.importorskip("triton")
     from spilling import NUMBERS, spilling
 
     text = spilling(arch, wave)
     program = load(text)
     assert program.spills > 50
-    assert "scratch_load" in text
+    assert f"{how}_load_dword" in text or f"{how}_load_b32" in text
     x = np.arange(NUMBERS, dtype=np.float32) - 1000
     out = np.zeros_like(x)
-    program.run((1,), [x, out], order=order)
+    program.run((2,), [x, out], order=order)
     assert (out == x - x.sum()).all()
 
 
-def test_spills_through_a_buffer_are_refused() -> None:
+@pytest.mark.parametrize(
+    ("right", "wrong", "error", "message"),
+    [
+        (r"s_add_u32 (s\d+), \1, s15", "s_nop 0", UnsupportedInstruction, "not this wave's own memory"),
+        (r"off, (s\[16:19\]), 0 offset:432", r"off, \1, s15 offset:432", UnsupportedInstruction, "not this wave's own"),
+        (r"offset:432", "offset:4092", MemoryFault, "scratch access outside a lane's"),
+        (r"offset:432", "offset:433", MemoryFault, "scratch access outside a lane's"),
+    ],
+)
+def test_a_lane_spills_to_its_own_words_of_the_buffer(right: str, wrong: str, error: type, message: str) -> None:
+    """Of two workgroups; gfx90a hands the buffer over in s[0:3], and where a wave's part of it begins in s15."""
     pytest.importorskip("triton")
-    from spilling import spilling
+    from spilling import NUMBERS, spilling
 
-    with pytest.raises(UnsupportedInstruction, match="spills through a buffer"):
-        load(spilling("gfx90a", 64))
+    text, changes = re.subn(right, wrong, spilling("gfx90a", 64), count=1)
+    assert changes
+    x = np.zeros(NUMBERS, np.float32)
+    with pytest.raises(error, match=message):
+        load(text).run((2,), [x, np.zeros_like(x)])

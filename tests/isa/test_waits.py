@@ -104,9 +104,67 @@ def test_what_a_wait_is_for_and_which_wait_comes_next():
     """
     program = load(kernel(body))
     number = {ins.text: k for k, ins in enumerate(program.instructions)}
-    scalar, load_ = {("lds", "smem", 0), *(("lds", "s", k) for k in range(4, 8))}, {("load", "v", 2)}
+    scalar = {("lds", "smem", 0), *(("lds", "s", half) for half in range(8, 16))}
+    load_ = {("load", "v", 4), ("load", "v", 5)}
     assert waits.finished(program, number["s_waitcnt lgkmcnt(0)"]) == scalar
     assert waits.finished(program, number["s_waitcnt vmcnt(1)"]) == set()
     assert waits.finished(program, number["s_waitcnt vmcnt(0)"]) == load_
     ends = [number["s_waitcnt vmcnt(0)"], len(program.instructions) - 1]
     assert waits.waited_by(program, number["s_waitcnt vmcnt(1)"], load_) == ends
+
+
+HALVES = """
+    s_load_b128 s[4:7], s[0:1], 0x0
+    v_lshlrev_b32_e32 v1, 2, v0
+    v_mov_b32_e32 v2, 0
+    v_mov_b32_e32 v4, 5
+    s_waitcnt lgkmcnt(0)
+    ds_store_b32 v1, v4
+    s_waitcnt lgkmcnt(0)
+    ds_load_u16_d16 v2, v1
+    global_load_d16_hi_b16 v2, v1, s[4:5]
+    s_waitcnt lgkmcnt(0)
+    ds_store_b16 v1, v2
+    v_mov_b16_e32 v3.l, v2.l
+    s_waitcnt vmcnt(0)
+    s_waitcnt lgkmcnt(0)
+    global_store_b32 v1, v2, s[6:7]
+    s_endpgm
+"""
+
+
+def test_the_other_half_of_a_register_may_be_under_way():
+    """Loads of two counters fill a register's halves; each half is used after the wait for its own."""
+    assert run(HALVES).tolist() == [(k << 16) + 5 for k in range(32)]
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("v_mov_b16_e32 v3.l, v2.l", "v_mov_b16_e32 v3.l, v2.h"),
+        ("v_mov_b16_e32 v3.l, v2.l", "v_mov_b16_e32 v2.h, v4.l"),
+        ("v_mov_b16_e32 v3.l, v2.l", "v_mov_b32_e32 v3, v2"),
+        ("ds_store_b16 v1, v2", "ds_store_b16_d16_hi v1, v2"),
+        ("ds_store_b16 v1, v2", "ds_store_b32 v1, v2"),
+        ("global_load_d16_hi_b16", "global_load_d16_b16"),
+        ("global_load_d16_hi_b16", "global_load_u16"),
+        ("    s_waitcnt vmcnt(0)\n", ""),
+    ],
+)
+def test_the_half_that_is_under_way_may_not_be_used(right, wrong):
+    with pytest.raises(WaitError, match="v2"):
+        run(HALVES.replace(right, wrong))
+
+
+def test_with_error_correction_a_load_of_a_half_fills_the_register():
+    body = """
+        s_load_dwordx4 s[4:7], s[0:1], 0x0
+        v_lshlrev_b32_e32 v1, 2, v0
+        v_mov_b32_e32 v2, 0
+        s_waitcnt lgkmcnt(0)
+        global_load_short_d16_hi v2, v1, s[4:5]
+        global_store_short v1, v2, s[6:7]
+        s_endpgm
+    """
+    with pytest.raises(WaitError, match="v2"):
+        run(body, wave=64, arch="gfx942")

@@ -2,21 +2,27 @@ from __future__ import annotations
 
 import dataclasses
 import struct
+from pathlib import Path
 
 import pytest
 
+from lanewise.prove import compile as compiling
 from lanewise.prove.cases import cases
 from lanewise.prove.compile import (
+    SAME_IR,
+    SAME_IR_WITH,
+    SAME_IR_WITHOUT_DOTS,
     Compiled,
     CompileError,
     amd_numbers,
+    as_launched,
     code_bytes,
     compile_for,
     instructions,
     triton_version,
 )
 from lanewise.prove.configurations import recorded
-from lanewise.prove.launches import Configuration
+from lanewise.prove.launches import BEST, Configuration
 from lanewise.prove.reassemble import assemble, reassembled
 from lanewise.target import TARGETS, Target, compiles, find, float_atomics
 
@@ -116,3 +122,71 @@ def test_what_triton_refuses_names_kernel_and_target(by_kernel: dict[str, Config
     broken = dataclasses.replace(config, constants=(*config.constants[:-1], ("BLOCK", 1000)))  # no power of two
     with pytest.raises(CompileError, match=r"adam\.step for gfx942: "):
         compile_for(broken, find("gfx942"))
+
+
+def test_fp32_is_multiplied_as_the_target_does():
+    """A convolution in fp32 is launched with what a target offers; nothing else changes."""
+    config = Configuration("m:k", (), (("PRECISION", BEST), ("BM", 64)), (), ())
+    for name, best in (("sm_90", "tf32x3"), ("sm_75", "ieee"), ("gfx1030", "ieee")):
+        assert as_launched(config, find(name)).constants == (("PRECISION", best), ("BM", 64))
+    if triton_version() >= "3.6":  # before it AMD's backend has no bf16x6
+        assert as_launched(config, find("gfx942")) == config
+    plain = dataclasses.replace(config, constants=(("PRECISION", "ieee"),))
+    assert as_launched(plain, find("sm_90")) == plain
+    assert as_launched(config, find("mps")) == config
+
+
+@pytest.mark.parametrize(("name", "other"), (SAME_IR | SAME_IR_WITHOUT_DOTS).items())
+@pytest.mark.parametrize("kernel", ["adam.step", "binning.count"])
+def test_another_targets_gpu_ir_gives_the_same_binary(
+    kernel: str, name: str, other: str, by_kernel: dict[str, Configuration]
+):
+    agree(by_kernel[kernel], name, other)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(("name", "other"), (SAME_IR | SAME_IR_WITHOUT_DOTS).items())
+def test_another_targets_gpu_ir_gives_the_same_binary_of_every_kernel(
+    name: str, other: str, by_kernel: dict[str, Configuration]
+):
+    for config in by_kernel.values():
+        if name in SAME_IR or not config.name.startswith("conv."):
+            agree(config, name, other)
+
+
+def test_gpu_ir_that_is_another_one_is_seen(by_kernel: dict[str, Configuration], monkeypatch: pytest.MonkeyPatch):
+    """gfx942 multiplies matrices otherwise than gfx90a."""
+    monkeypatch.setitem(SAME_IR, "gfx942", "gfx90a")
+    with pytest.raises((AssertionError, CompileError)):
+        agree(by_kernel["conv.wide"], "gfx942", "gfx90a")
+
+
+def agree(config: Configuration, name: str, other: str) -> None:
+    """What is compiled from another target's GPU IR is what is compiled from the source."""
+    if not triton_version().startswith(SAME_IR_WITH):
+        pytest.skip(f"nobody has tried Triton {triton_version()}: each is compiled from its source")
+    target = find(name)
+    config = as_launched(config, target)
+    shared, own = (
+        compiling._compile(config, target, compiling._with_same_ir(config, target)),
+        compiling._compile(config, target),
+    )
+    assert (shared.ir_of, own.ir_of) == (other, "")
+    assert (shared.assembly, shared.binary, shared.function) == (own.assembly, own.binary, own.function)
+    assert (shared.warps, shared.lds, shared.machine_code) == (own.warps, own.lds, own.machine_code)
+
+
+def test_where_matrix_products_differ_each_target_has_its_own_gpu_ir(by_kernel: dict[str, Configuration]):
+    for name in SAME_IR_WITHOUT_DOTS:
+        config = as_launched(by_kernel["conv.wide"], find(name))
+        assert compile_for(config, find(name)).ir_of == ""
+
+
+def test_a_target_is_named_once_in_the_gpu_ir(by_kernel: dict[str, Configuration], tmp_path: Path):
+    """Otherwise what is compiled would be another target's."""
+    first = compile_for(by_kernel["adam.step"], find("gfx1100"))
+    text = compiling._renamed(first, find("gfx1101"), tmp_path).read_text()
+    assert ("hip:gfx1101" in text, "gfx1100" in text) == (True, False)
+    with pytest.raises(ValueError, match="0 times"):
+        compiling._renamed(dataclasses.replace(first, ir=text), find("gfx1101"), tmp_path)

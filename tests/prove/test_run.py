@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from lanewise.prove.compile import triton_version
 from lanewise.prove.configurations import recorded
 from lanewise.prove.execute import Emulation, emulated
 from lanewise.prove.launches import Configuration
-from lanewise.prove.rows import Outcome, Row, completed, executed_rows
+from lanewise.prove.rows import ANY_ORDER, SAME_IR, Code, Outcome, Row, completed, executed_rows
 from lanewise.prove.run import ORDERS, Job, chosen_cases, chosen_targets, execute, execute_all, make_plan, prove
 from lanewise.prove.training_gate import AdamState, Place
 from lanewise.target import Target, compiles, find
@@ -42,17 +43,21 @@ def test_cases_by_the_pattern_of_a_kernel():
 
 
 def test_all_orders_everywhere_and_all_cases_on_one_target_of_a_family():
-    plan = make_plan("*", chosen_targets(None, False), (), False, 1)
+    plan = make_plan("*", chosen_targets(None, False), run.cases(), False, 1)
     assert plan.runs(find("gfx1100"), True) == plan.runs(find("gfx1100"), False) == ORDERS
-    assert plan.runs(find("gfx1103"), True) == ORDERS
+    assert plan.runs(find("gfx1103"), True) == ("lockstep", "random")
     assert plan.runs(find("gfx1103"), False) == plan.runs(find("sm_90"), True) == ()
-    slow, quick = (next(c for c in run.cases() if c.quick is wanted) for wanted in (False, True))
+    slow = next(c for c in run.cases() if not c.quick)
+    first, quick = (c for c in run.cases() if c.quick and c.kernels == ("statistics.observe",))
     for case, attributes, name, wanted in (
         (slow, True, "gfx1100", True),
         (slow, False, "gfx1100", False),
         (slow, True, "gfx1103", False),
-        (quick, False, "gfx1100", True),
-        (quick, True, "gfx1103", True),
+        (first, False, "gfx1100", True),
+        (quick, False, "gfx1100", False),
+        (first, True, "gfx1103", True),
+        (quick, True, "gfx1103", False),
+        (quick, True, "gfx1100", True),
     ):
         assert plan.runs_case(case, find(name), attributes) is wanted
     alone = make_plan("*", (find("gfx1103"),), (), False, 1)
@@ -72,7 +77,17 @@ def test_jobs_are_the_cases_that_share_kernels_the_longest_first():
     jobs = run._jobs(plan, plan.targets, by_case)
     assert [job.length for job in jobs] == sorted((job.length for job in jobs), reverse=True)
     done = [(job.target.name, job.attributes, name) for job in jobs for name, _ in job.cases]
-    assert len(done) == len(set(done)) == 3 * len(cases)  # with attributes on both, plain on the first
+    assert len(done) == len(set(done))
+    assert {name for arch, attributes, name in done if attributes and arch == "gfx1100"} == {c.name for c in cases}
+    # Plain on the first, and on the other, so many that every kernel is launched.
+    kernels = {case.name: set(case.kernels) for case in cases}
+    plain, other = (
+        [name for arch, jit, name in done if (arch, jit) == x] for x in (("gfx1100", False), ("gfx1101", True))
+    )
+    assert sorted(plain) == sorted(other)
+    assert len(plain) + len(other) + len(cases) == len(done)
+    assert set().union(*map(kernels.get, plain)) == set().union(*kernels.values())
+    assert len(plain) < len(cases)
     assert {job.siblings for job in jobs if job.target.name == "gfx1101"} == {(find("gfx1100"),)}
     plain = next(job for job in jobs if not job.attributes)
     assert all(not config.attributes for config in plain.configurations)
@@ -90,26 +105,27 @@ def test_the_same_machine_code_is_executed_once_and_the_row_says_so():
     assert [outcome.same_as for outcome in outcomes] == [None, leader]
     assert outcomes[1].orders == outcomes[1].gates == []
     (row,) = executed_rows(target, [config], completed(outcomes))
-    assert (row.executed, row.reassembled, row.orders, row.ok) == (True, True, ["lockstep", "reverse"], True)
-    assert row.note == "the same machine code as for gfx1201, executed there"
+    assert (row.executed, row.reassembled, row.orders, row.ok) == (True, True, ["lockstep"], True)
+    assert row.note.endswith(f"the same machine code as for gfx1201, executed there; {ANY_ORDER}")
+    assert (SAME_IR.format("gfx1201") in row.note) == (row.ir_of == "gfx1201")
     assert row.max_rel_err is not None
     assert row.coverage is not None
     (other,) = execute_all(job(find("gfx1101"), (find("gfx1100"),)))
-    assert (other.same_as, other.orders) == (None, ["lockstep", "reverse"])
+    assert (other.same_as, other.orders) == (None, ["lockstep"])
 
 
 def test_what_fails_on_one_target_fails_on_those_with_its_machine_code():
     config = Configuration("lanewise.train.adam.kernels:step", (), (), (), ())
-    code = {config: ({"vgprs": 3}, np.array([True, False]), True)}
+    code = {config: Code({"vgprs": 3}, True, np.array([True, False]), ("lockstep",))}
     off = Outcome("a", find("gfx1201"), True, code, ["lockstep"], [("lockstep", "x", 3e-6, 2e-6, False)])
-    same = Outcome("a", find("gfx1200"), True, {config: ({"vgprs": 3}, None, True)}, same_as=find("gfx1201"))
+    same = Outcome("a", find("gfx1200"), True, {config: Code({"vgprs": 3}, True)}, same_as=find("gfx1201"))
     (row,) = executed_rows(find("gfx1200"), [config], completed([off, same]))
     assert not row.ok
     assert "x is off by 3e-06" in row.note
     assert row.coverage == 0.5
     more = Outcome("a", find("gfx1201"), True, dict(code), ["lockstep"])
     more.code[dataclasses.replace(config, kernel="lanewise.train.adam.kernels:other")] = more.code[config]
-    same = Outcome("a", find("gfx1200"), True, {config: ({"vgprs": 3}, None, True)}, same_as=find("gfx1201"))
+    same = Outcome("a", find("gfx1200"), True, {config: Code({"vgprs": 3}, True)}, same_as=find("gfx1201"))
     (row,) = executed_rows(find("gfx1200"), [config], completed([more, same]))
     assert not row.ok
     assert "others than the configurations that were compared" in row.note
@@ -118,16 +134,62 @@ def test_what_fails_on_one_target_fails_on_those_with_its_machine_code():
 @pytest.mark.parametrize("arch", ["gfx942", "gfx1201"])
 @pytest.mark.parametrize("attributes", [True, False])
 def test_a_case_in_four_orders(arch: str, attributes: bool):
-    outcome = execute("33 parameters", find(arch), attributes, ORDERS)
+    """The loss is summed by waves that wait for one another at barriers."""
+    outcome = execute("loss of 1025 programs", find(arch), attributes, ORDERS)
     assert outcome.stopped_by == ""
     assert outcome.orders == list(ORDERS)
-    ((config, (numbers, reached, same)),) = outcome.code.items()
-    assert (config.name, bool(config.attributes)) == ("adam.step", attributes)
-    assert same
-    assert reached.mean() > 0.4  # whole branches are for other numbers of parameters
-    assert numbers["spills"] == 0
-    assert len(outcome.gates) == 3 * 4
+    ((config, code),) = outcome.code.items()
+    assert (config.name, bool(config.attributes)) == ("photometric.total", attributes)
+    assert code.reassembled
+    assert code.reached.mean() > 0.4
+    assert (code.orders, code.any_order) == (ORDERS, False)
+    assert code.columns["spills"] == 0
+    assert 0 < code.seconds < 60
+    assert code.columns["compile_seconds"] > 0
+    assert {order for order, *_ in outcome.gates} == set(ORDERS)
     assert all(ok and error <= limit for _, _, error, limit, ok in outcome.gates)
+
+
+def test_waves_that_never_meet_run_in_one_order_and_the_row_says_so():
+    outcome = execute("33 parameters", find("gfx942"), True, ORDERS)
+    assert outcome.stopped_by == ""
+    assert outcome.orders == ["lockstep"]
+    ((config, code),) = outcome.code.items()
+    assert (code.orders, code.any_order) == (("lockstep",), True)
+    row = rows_of([outcome], config)
+    assert (row.orders, row.note, row.ok) == (["lockstep"], ANY_ORDER, True)
+    assert row.run_seconds == code.seconds
+    # Where another case has waves that do meet, nothing is said of one order.
+    met = dataclasses.replace(code, orders=ORDERS, any_order=False)
+    row = rows_of([outcome, Outcome("b", find("gfx942"), True, {config: met}, list(ORDERS))], config)
+    assert (row.orders, row.note) == (list(ORDERS), "")
+
+
+def test_what_no_wave_can_tell_is_taken_from_the_first_order():
+    """In another order a launch with the same inputs runs no more; with others it does."""
+    state, target = AdamState((31,), steps=1), find("gfx942")
+    emulation, ran = Emulation(target), []
+    program = next(iter(kept_programs(state, target).values()))
+    with mock.patch.object(type(program), "run", autospec=True, side_effect=type(program).run) as run_:
+        left = []
+        for emulation.order in ORDERS:
+            with emulated(emulation):
+                left.append(state.run(Place("triton")))
+            ran.append(run_.call_count)
+        with emulated(emulation):
+            dataclasses.replace(state, steps=2).run(Place("triton"))
+    assert ran == [1, 1, 1, 1]
+    assert run_.call_count == 2  # the second step has other inputs
+    for other in left[1:]:
+        assert all(bool((a == b).all()) for a, b in zip(left[0], other, strict=True))
+
+
+def kept_programs(state: AdamState, target: Target) -> dict:
+    from lanewise.prove import execute as executing
+
+    with emulated(Emulation(target)):
+        state.run(Place("triton"))
+    return executing._programs
 
 
 def test_a_fault_in_the_machine_code_is_seen(monkeypatch: pytest.MonkeyPatch):
@@ -162,9 +224,9 @@ def rows_of(outcomes: list[Outcome], config: Configuration) -> Row:
 
 def test_a_row_stands_as_the_worst_of_its_cases():
     config = Configuration("lanewise.train.adam.kernels:step", (), (), (), ())
-    target, code = find("gfx942"), {config: ({"vgprs": 3}, np.array([True, False]), True)}
+    target, code = find("gfx942"), {config: Code({"vgprs": 3}, True, np.array([True, False]), ("lockstep",))}
     good = Outcome("a", target, True, code, ["lockstep"], [("lockstep", "x", 1e-6, 2e-6, True)])
-    other = {config: ({"vgprs": 3}, np.array([False, True]), True)}
+    other = {config: Code({"vgprs": 3}, True, np.array([False, True]), ("reverse",))}
     worse = Outcome("b", target, True, other, ["reverse"], [("reverse", "y", 3e-6, 4e-6, True)])
     row = rows_of([good, worse], config)
     assert (row.max_rel_err, row.limit, row.coverage, row.orders) == (3e-6, 4e-6, 1.0, ["lockstep", "reverse"])
@@ -174,7 +236,7 @@ def test_a_row_stands_as_the_worst_of_its_cases():
     assert "z is off by nan" in rows_of([good, off], config).note
     stopped = Outcome("d", target, True, code, [], [], None, "d, lockstep: it broke")
     assert not rows_of([good, stopped], config).ok
-    unlike = Outcome("e", target, True, {config: ({}, np.array([True, True]), False)}, ["lockstep"])
+    unlike = Outcome("e", target, True, {config: Code({}, False, np.array([True, True]))}, ["lockstep"])
     assert "does not assemble" in rows_of([good, unlike], config).note
 
 
@@ -232,11 +294,3 @@ def test_the_quick_proof(tmp_path: Path):
     assert executed >= {(run.short(kernel), name) for kernel in run.kernels() for name in families}
     assert all(row["orders"] and row["reassembled"] and row["coverage"] > 0.2 for row in rows if row["executed"])
     assert page.read_text().count("<tr class=") == len(rows)
-
-
-def test_nvidia_is_asked_for_its_own_precision():
-    """A convolution in fp32 is launched with what a target offers; nothing else changes."""
-    config = Configuration("m:k", (), (("PRECISION", "bf16x6"), ("BM", 64)), (), ())
-    assert run._offered(config, find("sm_90")).constants == (("PRECISION", "tf32x3"), ("BM", 64))
-    assert run._offered(config, find("sm_75")).constants == (("PRECISION", "ieee"), ("BM", 64))
-    assert run._offered(config, find("gfx942")) == config

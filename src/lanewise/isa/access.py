@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lanewise.isa.errors import MemoryFault, UnsupportedInstruction
-from lanewise.isa.memory import GUARD
+from lanewise.isa.memory import GUARD, PRIVATE, SWIZZLED, Space
 from lanewise.isa.parse import NULL, Instruction, Operand
 from lanewise.isa.scalar import read, read64
 from lanewise.isa.state import I64, U64, D, Layout, U, Waves
@@ -18,7 +18,7 @@ Run = Callable[[Waves], None]
 Array = Any
 CACHE = ("glc", "slc", "dlc", "sc0", "sc1", "nt", "scope", "th")  # policies; only "return the old value" matters here
 THS = (None, "TH_ATOMIC_RETURN", "TH_LOAD_NT", "TH_STORE_NT", "TH_LOAD_HT", "TH_STORE_HT", "TH_LOAD_LU")
-Where = Callable[[Waves, int, int], tuple[Array, Array | None]]
+Where = Callable[[Waves, int, int], tuple[Space, Array, Array | None]]  # positions in a space, and where lanes are on
 
 
 def _returns(modifiers: dict[str, Any]) -> bool:
@@ -44,23 +44,30 @@ def _global_address(v: Operand, s: Operand, offset: int, layout: Layout) -> Wher
     else:
         raise UnsupportedInstruction("address")
 
-    def where(w: Waves, size: int, align: int) -> tuple[Array, Array | None]:
+    def where(w: Waves, size: int, align: int) -> tuple[Space, Array, Array | None]:
         address = w.get64(row, row + 1) if base is None else w.u[row] + base(w)[:, None]
         active = active_lanes(w)
-        return w.machine.memory.positions(address + shift, active, size, align), active
+        return w.machine.space, w.machine.memory.positions(address + shift, active, size, align), active
 
     return where
 
 
 def _buffer_address(v: Operand, resource: Operand, s: Operand, offset: int, offen: bool, layout: Layout) -> Where:
-    """Raw buffers: an access past `num_records` reads 0 and writes nothing."""
+    """Raw buffers: an access past `num_records` reads 0 and writes nothing. And the buffer that a kernel is handed for
+    its lanes' own memory before generation 11, in which a lane finds its words by its number."""
     if (v.kind in "va") != offen or resource.kind != "s" or resource.count != 4:
         raise UnsupportedInstruction("buffer address")
     row, number, extra = layout.row(v) if offen else -1, resource.index, read(layout, s)
     zero = np.zeros((1, 1), U)
 
-    def where(w: Waves, size: int, align: int) -> tuple[Array, Array | None]:
+    def where(w: Waves, size: int, align: int) -> tuple[Space, Array, Array | None]:
         word1 = w.s[number + 1]
+        if (word1 & SWIZZLED).all():
+            base = w.s[number] | (word1 ^ SWIZZLED).astype(U64) << U64(32)
+            before = w.number.astype(U64) * U64(layout.wave * w.machine.scratch_bytes)
+            if (base != U64(PRIVATE) + before).any() or extra(w).any():
+                raise UnsupportedInstruction("a swizzled buffer that is not this wave's own memory")
+            return _own(w, (w.u[row] if offen else zero).astype(I64) + offset, size, min(size, 4))
         if (word1 & U(0xFFFF0000)).any():
             raise UnsupportedInstruction("a buffer with a stride or a swizzle, or past 48 bits")
         soffset = extra(w)
@@ -72,9 +79,19 @@ def _buffer_address(v: Operand, resource: Operand, s: Operand, offset: int, offe
         inside_all = bool(valid.all())
         active = active_lanes(w) if inside_all else valid & w.active
         address = address if address.shape == shape else np.broadcast_to(address, shape)
-        return w.machine.memory.positions(address, active, size, align), active
+        return w.machine.space, w.machine.memory.positions(address, active, size, align), active
 
     return where
+
+
+def _own(w: Waves, at: Array, size: int, align: int) -> tuple[Space, Array, Array | None]:
+    """Bytes `at` of every lane's own memory, [waves, lanes] or one for all."""
+    own, lanes, active = w.machine.scratch_bytes, w.layout.wave, active_lanes(w)
+    at = np.broadcast_to(at, w.active.shape)
+    if ((at < 0) | (at + size > own) | (at & (align - 1) != 0))[w.active].any():
+        raise MemoryFault(f"scratch access outside a lane's {own} bytes")
+    at = at + (w.number[:, None] * lanes + np.arange(lanes)) * own + GUARD
+    return w.machine.scratch, (at if active is None else np.where(active, at, 0)), active
 
 
 def _decode_access(kind: str, where: Where, rows: tuple[int, int, int | None]) -> Run:
@@ -87,24 +104,24 @@ def _decode_access(kind: str, where: Where, rows: tuple[int, int, int | None]) -
         size = 8 if ATOMICS[ending][1] in (U64, D) else 4
 
         def update(w: Waves) -> None:
-            at, active = where(w, size, size)
-            atomic(w, w.machine.space, at, w.active if active is None else active, data, old, ending)
+            space, at, active = where(w, size, size)
+            atomic(w, space, at, w.active if active is None else active, data, old, ending)
 
         return update
     form = width(ending)
     if what == "load":
 
         def get(w: Waves) -> None:
-            at, active = where(w, form.total, 1)  # global memory takes any alignment
-            load(w, w.machine.space, at, active, target, form)
+            space, at, active = where(w, form.total, 1)  # global memory takes any alignment
+            load(w, space, at, active, target, form)
 
         return get
     if what != "store":
         raise UnsupportedInstruction("opcode")
 
     def put(w: Waves) -> None:
-        at, active = where(w, form.total, 1)
-        store(w, w.machine.space, at, active, data, form)
+        space, at, active = where(w, form.total, 1)
+        store(w, space, at, active, data, form)
 
     return put
 
@@ -159,31 +176,18 @@ def decode_scratch(ins: Instruction, layout: Layout) -> Run:
     v, data, s = (o[1], o[0], o[2]) if is_load else (o[0], o[1], o[2])
     base = None if s.kind == "off" else read(layout, s)
     row = layout.row(v) if v.kind == "v" else None
-    lanes = np.arange(layout.wave)
-
-    def where(w: Waves, size: int, align: int) -> tuple[Array, Array | None]:
-        own = w.machine.scratch_bytes
-        at = np.full(w.active.shape, offset, I64)
-        if row is not None:
-            at = at + w.u[row]
-        if base is not None:
-            at = at + base(w)[:, None]
-        active = active_lanes(w)
-        if ((at < 0) | (at + size > own) | (at & (align - 1) != 0))[w.active].any():
-            raise MemoryFault(f"scratch access outside a lane's {own} bytes")
-        at = at + (w.number[:, None] * layout.wave + lanes) * own + GUARD
-        return at if active is None else np.where(active, at, 0), active
-
     form = width(kind.partition("_")[2])
     target = layout.row(data)
     check_count(kind, data)
 
     def run(w: Waves) -> None:
-        at, active = where(w, form.total, form.align)
-        if is_load:
-            load(w, w.machine.scratch, at, active, target, form)
-        else:
-            store(w, w.machine.scratch, at, active, target, form)
+        at = np.full((w.count, 1), offset, I64)
+        if row is not None:
+            at = at + w.u[row]
+        if base is not None:
+            at = at + base(w)[:, None]
+        space, at, active = _own(w, at, form.total, form.align)
+        (load if is_load else store)(w, space, at, active, target, form)
 
     return run
 
@@ -215,7 +219,7 @@ def decode_scalar_load(ins: Instruction, layout: Layout) -> Run:
             address = address if len(address) == w.count else np.broadcast_to(address, (w.count,))
             where = memory.positions(address, None, form.total, 4)
             values = space.views[U][(where >> 2)[:, None] + words]
-        note_read(space, w, where, None, n)
+        note_read(space, w, where, None, form.total)
         w.put_scalars(first, values)
 
     return run

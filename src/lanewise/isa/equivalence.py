@@ -150,7 +150,7 @@ def _wait(right: Program, wrong: Program, number: int) -> Reason:
 
 def _under_way(keys: Iterable[waits.Key]) -> list[str]:
     names = {"lds": "a store to LDS", "smem": "a scalar load"}
-    return [names.get(kind, f"{kind}{index}") for _, kind, index in sorted(keys)]
+    return list(dict.fromkeys(names.get(kind, f"{kind}{half // 2}") for _, kind, half in sorted(keys)))
 
 
 def _barrier(seen: Watch) -> Reason:

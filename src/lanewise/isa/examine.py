@@ -14,10 +14,10 @@ import numpy as np
 
 from lanewise.errors import LanewiseError
 from lanewise.isa import Program, UnsupportedInstruction, load, scalar, waits
+from lanewise.isa.decode import Block
 from lanewise.isa.equivalence import Reason, explain
 from lanewise.isa.mutate import NOTHING, Mutant
 from lanewise.isa.parse import EXEC, VCC, Instruction
-from lanewise.isa.program import Block
 from lanewise.isa.schedule import ORDERS
 
 MOST = 50_000_000  # instructions of a launch's waves

@@ -18,6 +18,9 @@ from lanewise.isa.state import I64, U64, D, F, I, U
 
 Array = Any
 GUARD = 64  # first bytes of a space, where lanes that are not active point
+# What a kernel is handed for its lanes' own memory before generation 11: the buffer's address, and the bit of its
+# second word that says that lanes find their words in it by their number.
+PRIVATE, SWIZZLED = 0x4200_0000_0000, U(1 << 31)
 
 
 @dataclass

@@ -3,22 +3,35 @@
 Accesses are written down as they happen and compared at the end of the run, so that every pair is seen, whatever the
 order of the waves was. Two accesses of a word by different waves conflict when one is a write (or one of two is an
 atomic and the other is not) and they are of two workgroups, or of one workgroup between the same two barriers.
-Writes of one and the same value do not conflict: compilers store what several lanes hold alike. A compare-and-swap
+Words that somebody touches a part of, or across their borders, are compared byte by byte. Writes of one and the same
+value do not conflict: compilers store what several lanes hold alike. A compare-and-swap
 does not conflict with reads: the loop around it reads the word first.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from lanewise.isa.errors import RaceError
 
 Array = Any
+# Places [waves] or [waves, lanes], waves, their epochs, where active, values, bytes.
+Seen = tuple[Array, Array, Array, "Array | None", "Array | None", int]
 READ, WRITE, ATOMIC, SWAP = range(4)
 NAMES = ("a read", "a write", "an atomic", "a compare-and-swap")
 CONFLICTS = ((WRITE, WRITE), (WRITE, READ), (WRITE, ATOMIC), (WRITE, SWAP), (ATOMIC, READ))
+
+
+class Flat(NamedTuple):
+    """Single accesses, [accesses] each; the place counts words or bytes."""
+
+    place: Array
+    wave: Array
+    epoch: Array
+    value: Array
 
 
 class Shadow:
@@ -33,43 +46,36 @@ class Shadow:
     def __init__(self, group: Array, what: str, start: int) -> None:
         self.group, self.what, self.start = group, what, start
         self.epoch = np.zeros(int(group.max()) + 1 if len(group) else 1, np.int64)
-        self._seen: list[list[tuple[Array, Array, Array, Array | None, Array | None, int]]] = [[] for _ in NAMES]
+        # By kind: accesses of whole words, and others, which count in bytes.
+        self._words: list[list[Seen]] = [[] for _ in NAMES]
+        self._bytes: list[list[Seen]] = [[] for _ in NAMES]
 
     def note(
-        self, kind: int, where: Array, wave: Array, active: Array | None, value: Array | None = None, words: int = 1
+        self, kind: int, where: Array, wave: Array, active: Array | None, value: Array | None = None, size: int = 4
     ) -> None:
         """Write down accesses at byte positions `where`, [waves] or [waves, lanes], where active (None: all).
 
         Args:
             wave: [waves].
-            value: of writes, uint32 [accesses].
-            words: that each access touches, one after the other.
+            value: of writes, uint32 [accesses]; of at most 4 bytes.
+            size: bytes that each access touches.
         """
-        self._seen[kind].append((where, wave, self.epoch[self.group[wave]], active, value, words))
-
-    def _flat(self, kind: int) -> tuple[Array, Array, Array, Array]:
-        """word, wave, epoch and value, [accesses]."""
-        words_, waves, epochs, values, counts = [], [], [], [], []  # counts: accesses of every wave
-        for where, wave, epoch, active, value, words in self._seen[kind]:
-            word = (where.ravel() if active is None else where[active]) >> 2
-            if where.ndim == 1:
-                count = np.full(len(wave), words)
-            else:
-                count = np.full(len(wave), words * where.shape[1]) if active is None else active.sum(1) * words
-            if words > 1:
-                word = (word[:, None] + np.arange(words)).ravel()
-            for list_, x in zip((words_, waves, epochs, counts), (word, wave, epoch, count), strict=True):
-                list_.append(x)
-            values.append(np.zeros(len(word), np.uint32) if value is None else value)
-        none = [np.zeros(0, np.int64)]
-        word, wave, epoch, value, count = (
-            np.concatenate(x or none) for x in (words_, waves, epochs, values, counts)
-        )  # fmt: skip
-        return word, wave.repeat(count), epoch.repeat(count), value
+        whole = size % 4 == 0 and not (where & 3).any()
+        there = (self._words if whole else self._bytes)[kind]
+        there.append((where, wave, self.epoch[self.group[wave]], active, value, size))
 
     def check(self) -> None:
         """Raises RaceError where two accesses conflict."""
-        seen = [self._flat(kind) for kind in range(len(NAMES))]
+        words = [_flat(seen, 4) for seen in self._words]
+        self._conflicts(words, 4)
+        parts = [_flat(seen, 1) for seen in self._bytes]
+        touched = np.unique(np.concatenate([place for place, *_ in parts]) >> 2)
+        if len(touched):
+            pairs = zip(parts, words, strict=True)
+            self._conflicts([_joined(part, _in_bytes(word, touched)) for part, word in pairs], 1)
+
+    def _conflicts(self, seen: Sequence[Flat], unit: int) -> None:
+        """Compares accesses whose places count units of so many bytes."""
         groups = len(self.epoch)
         for a, b in CONFLICTS:
             if not len(seen[a][0]) or not len(seen[b][0]):
@@ -79,10 +85,10 @@ class Shadow:
             def within(x: tuple[Array, ...], lasting: int = lasting) -> Array:
                 return (x[0] * groups + self.group[x[1]]) * lasting + x[2]
 
-            self._compare(a, b, seen, within, lambda x: x[1])
-            self._compare(a, b, seen, lambda x: x[0], lambda x: self.group[x[1]])
+            self._compare(a, b, seen, unit, within, lambda x: x[1])
+            self._compare(a, b, seen, unit, lambda x: x[0], lambda x: self.group[x[1]])
 
-    def _compare(self, a: int, b: int, seen: Any, key: Any, who: Any) -> None:
+    def _compare(self, a: int, b: int, seen: Sequence[Flat], unit: int, key: Any, who: Any) -> None:
         """Accesses of one key are in conflict when they are of several `who`."""
         keys_a, keys_b = key(seen[a]), key(seen[b])
         keys, slot = np.unique(keys_a, return_inverse=True)
@@ -99,12 +105,46 @@ class Shadow:
             bad &= np.bincount(at[both], minlength=len(keys)) > 0
         if bad.any():
             k = int(np.argmax(bad))
-            word = int(seen[a][0][slot == k][0])
+            place = unit * int(seen[a][0][slot == k][0]) - self.start
             waves = sorted({int(seen[a][1][slot == k][0]), *map(int, seen[b][1][both][at[both] == k])})
             raise RaceError(
-                f"{self.what}, byte {4 * word - self.start}: {NAMES[a]} and {NAMES[b]} by waves {waves} "
-                "with no barrier between them"
+                f"{self.what}, byte {place}: {NAMES[a]} and {NAMES[b]} by waves {waves} with no barrier between them"
             )
+
+
+def _flat(seen: Sequence[Seen], unit: int) -> Flat:
+    """Units of so many bytes, one after the other."""
+    places, waves, epochs, values = [], [], [], []
+    for where, wave, epoch, active, value, size in seen:
+        place = (where.ravel() if active is None else where[active]) // unit
+        lanes = 1 if where.ndim == 1 else where.shape[1] if active is None else active.sum(1)
+        count, units = np.broadcast_to(lanes, len(wave)), size // unit
+        if units > 1:
+            place = (place[:, None] + np.arange(units)).ravel()
+        if value is not None and unit == 1:
+            value = _bytes_of(value, size)
+        places.append(place)
+        waves.append(wave.repeat(count * units))
+        epochs.append(epoch.repeat(count * units))
+        values.append(np.zeros(len(place), np.uint32) if value is None else value)
+    none = [np.zeros(0, np.int64)]
+    return Flat(*(np.concatenate(x or none) for x in (places, waves, epochs, values)))
+
+
+def _in_bytes(words: Flat, touched: Array) -> Flat:
+    """The bytes of those words that are among `touched`."""
+    place, wave, epoch, value = (x[np.isin(words.place, touched)] for x in words)
+    bytes_ = (4 * place[:, None] + np.arange(4)).ravel()
+    return Flat(bytes_, wave.repeat(4), epoch.repeat(4), _bytes_of(value, 4))
+
+
+def _bytes_of(value: Array, size: int) -> Array:
+    """The bytes of little-endian numbers, [numbers * size]."""
+    return (value.astype(np.int64)[:, None] >> 8 * np.arange(size) & 255).ravel()
+
+
+def _joined(a: Flat, b: Flat) -> Flat:
+    return Flat(*(np.concatenate(pair) for pair in zip(a, b, strict=True)))
 
 
 def _extremes(count: int, slot: Array, value: Array) -> tuple[Array, Array]:

@@ -2,7 +2,7 @@
 
 Orders: "lockstep" runs all waves at the smallest program counter together; "forward" and "reverse" run one wave at a
 time, the first or the last that can run, up to its next barrier or its end; "random" switches between waves at random
-blocks. Memory is sequentially consistent.
+blocks. Waves that never hear of one another (`meeting`) take such a turn together. Memory is sequentially consistent.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lanewise.isa.errors import StepLimitError, UnsupportedInstruction
-from lanewise.isa.memory import GUARD, Memory, Space
+from lanewise.isa.meeting import teams
+from lanewise.isa.memory import GUARD, PRIVATE, SWIZZLED, Memory, Space
 from lanewise.isa.parse import EXEC, TTMP, VCC
 from lanewise.isa.races import Shadow
 from lanewise.isa.state import I64, POISON, U, Waves
 
 if TYPE_CHECKING:
-    from lanewise.isa.program import Block, Program
+    from lanewise.isa.decode import Block
+    from lanewise.isa.program import Program
 
 ORDERS = ("lockstep", "forward", "reverse", "random")
 
@@ -71,6 +73,8 @@ class Schedule:
         self.home.number, self.home.group = np.arange(count), machine.group
         self.at = np.zeros(count, I64)
         self.done, self.waiting = np.zeros(count, bool), np.zeros(count, bool)
+        waves = int(np.count_nonzero(machine.group == machine.group[0]))
+        self.team = teams(program.meeting, waves, count)
 
     def _waves(self, count: int) -> Waves:
         pool = self.program.pool
@@ -105,11 +109,16 @@ class Schedule:
             home.scalars[:, TTMP + 9], home.scalars[:, TTMP + 7] = ids[0], ids[1] | ids[2] << 16
             home.scalars[:, TTMP + 8] = wave << 25
             return
+        private = d.get("user_sgpr_private_segment_buffer", 0) and self.machine.scratch_bytes
+        if private:
+            home.scalars[:, 0], home.scalars[:, 1] = PRIVATE & 0xFFFFFFFF, U(PRIVATE >> 32) | SWIZZLED
         k = d["user_sgpr_count"]
         for axis, number in zip("xyz", ids, strict=True):
             if d.get(f"system_sgpr_workgroup_id_{axis}", axis == "x"):
                 home.scalars[:, k] = number
                 k += 1
+        if private:
+            home.scalars[:, k] = home.number * lanes * self.machine.scratch_bytes
 
     def run(self, order: str, seed: int) -> None:
         """Until all waves have ended."""
@@ -126,14 +135,25 @@ class Schedule:
                 elif order == "lockstep":
                     self._together(ready)
                 elif order == "random":
-                    self._alone(int(generator.choice(np.flatnonzero(ready))), int(generator.integers(1, 9)))
+                    self._turn(generator.choice(np.unique(self.team[ready])), int(generator.integers(1, 9)))
                 else:
-                    able = np.flatnonzero(ready)
-                    self._alone(int(able[0 if order == "forward" else -1]), 0)
+                    able = self.team[ready]
+                    self._turn(able.min() if order == "forward" else able.max(), 0)
 
     def _release(self) -> None:
         self.machine.barrier(np.unique(self.machine.group[self.waiting]))
         self.waiting[:] = False
+
+    def _turn(self, team: int, blocks: int) -> None:
+        """The waves of a team, for some blocks (0: up to a barrier or their end)."""
+        members = self.team == team
+        if np.count_nonzero(members) == 1:
+            self._alone(int(np.argmax(members)), blocks)
+            return
+        done = 0
+        while (ready := members & ~(self.done | self.waiting)).any() and (not blocks or done < blocks):
+            self._together(ready)
+            done += 1
 
     def _together(self, ready: np.ndarray) -> None:
         first = int(self.at[ready].min())

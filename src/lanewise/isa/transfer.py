@@ -71,15 +71,15 @@ def _unaligned(space: Space, where: Array, form: Width) -> Array:
     return x if form.bytes == 4 or not form.signed else x.astype(np.uint16).view(np.int16).astype(I).view(U)
 
 
-def note_read(space: Space, w: Waves, where: Array, active: Array | None, words: int) -> None:
-    """Tell the race detector. Of an access that is not aligned, the first of the words it touches."""
+def note_read(space: Space, w: Waves, where: Array, active: Array | None, size: int) -> None:
+    """Tell the race detector of a read of `size` bytes."""
     if space.shadow is not None:
-        space.shadow.note(races.READ, where, w.number, active, words=words)
+        space.shadow.note(races.READ, where, w.number, active, size=size)
 
 
 def load(w: Waves, space: Space, where: Array, active: Array | None, row: int, form: Width) -> None:
     """Registers from `row` on = memory. Lanes past the end of a buffer point to the guard, which holds 0."""
-    note_read(space, w, where, active, form.words)
+    note_read(space, w, where, active, form.total)
     for k, value in enumerate(gather(space, where, form)):
         if form.part == "lo":
             value = w.u[row] & U(0xFFFF0000) | value & U(0xFFFF)
@@ -95,7 +95,9 @@ def store(w: Waves, space: Space, where: Array, active: Array | None, row: int, 
     for k in range(form.words):
         value = pick(w.u[row + k])
         value = value >> U(16) if form.part == "hi" else value
-        if form.bytes > 1 and (at & (form.bytes - 1)).any():  # not aligned: byte by byte, which the detector leaves out
+        if space.shadow is not None:
+            space.shadow.note(races.WRITE, where + 4 * k, w.number, active, value, form.bytes)
+        if form.bytes > 1 and (at & (form.bytes - 1)).any():  # not aligned: byte by byte
             for j in range(form.bytes):
                 space.bytes[at + 4 * k + j] = value >> U(8 * j) & U(255)
             continue
@@ -105,9 +107,6 @@ def store(w: Waves, space: Space, where: Array, active: Array | None, row: int, 
             kind = np.uint8 if form.bytes == 1 else np.uint16
             cells, index, value = space.views[kind], at >> (form.bytes - 1), value.astype(kind)
         cells[index] = value
-        # Bytes and halves share words with their neighbours, which other waves may write: the detector leaves them out.
-        if space.shadow is not None and form.bytes == 4:
-            space.shadow.note(races.WRITE, where + 4 * k, w.number, active, value)
 
 
 def _greater(old: Any, new: Any) -> Any:
@@ -139,7 +138,7 @@ def atomic(w: Waves, space: Space, where: Array, active: Array, data: int, resul
     swap, compare = fn == "swap", fn == "compare"
     wide = kind in (U64, D)
     if space.shadow is not None:
-        space.shadow.note(races.SWAP if compare else races.ATOMIC, where, w.number, active)
+        space.shadow.note(races.SWAP if compare else races.ATOMIC, where, w.number, active, size=8 if wide else 4)
     shape, cells = where.shape, space.views[kind]
     index = where[active] >> (3 if wide else 2)
 

@@ -7,6 +7,10 @@ may still be under way, and after each at least how many instructions of its cou
 issued the fewest). A wait for n finishes those with at least n behind them; scalar loads come back in any order, so
 that only a wait for 0 finishes them, and with one under way no other wait on their counter finishes anything.
 
+The two halves of a vector register are waited for apart: `global_load_d16_hi_b16 v1` leaves the low half alone, so
+that a use of that half is no use of what is under way. LLVM's pass for waits takes them for two as well. Not so before
+generation 10: memory with error correction writes whole registers.
+
 At a barrier, stores to LDS must have been waited for. Stores to global memory are not followed, nor are the hazards
 that `s_nop` and `s_delay_alu` are for.
 """
@@ -20,9 +24,10 @@ from lanewise.isa.errors import WaitError
 from lanewise.isa.parse import Instruction, Operand
 
 if TYPE_CHECKING:
-    from lanewise.isa.program import Block, Program
+    from lanewise.isa.decode import Block
+    from lanewise.isa.program import Program
 
-Key = tuple[str, str, int]  # counter, kind of register ("v", "a", "s", "lds", "smem"), its number
+Key = tuple[str, str, int]  # counter, kind of register ("v", "a", "s", "lds", "smem"), its number in halves
 State = dict[Key, int]  # how many of the counter were issued since, at least
 MOST = 64
 NAMES = {"vmcnt": "load", "lgkmcnt": "lds", "vscnt": "store", "loadcnt": "load", "dscnt": "lds", "kmcnt": "scalar",
@@ -120,15 +125,15 @@ def _step(state: State, ins: Instruction, generation: int) -> None:
     counter, filled = issued(ins, generation)
     if ins.opcode in ("s_barrier", "s_barrier_signal") and any(kind == "lds" for _, kind, _ in state):
         raise WaitError(f"line {ins.line}: {ins.text}: a barrier with stores to LDS under way")
-    _require(state, ins, counter, filled)
+    _require(state, ins, counter, filled, generation)
     if not counter:
         return
     for key in state:
         if key[0] == counter:
             state[key] = min(state[key] + 1, MOST)
     for o in filled:
-        for k in range(o.count):
-            state[(counter, o.kind, o.index + k)] = 0
+        for half in halves(ins, o, generation):
+            state[(counter, o.kind, half)] = 0
     if ins.opcode.startswith("s_load"):
         state[(counter, "smem", 0)] = 0
     elif re.match(r"ds_(write|store|add|max|min|or|and)", ins.opcode):
@@ -180,7 +185,29 @@ def issued(ins: Instruction, generation: int) -> tuple[str, list[Operand]]:
     return ("load" if generation < 10 else "store"), []
 
 
-def _require(state: State, ins: Instruction, counter: str, filled: list[Operand]) -> None:
+def halves(ins: Instruction, o: Operand, generation: int) -> range:
+    """The halves of registers that an instruction touches of an operand: register k has 2k and 2k + 1."""
+    first, after = 2 * o.index, 2 * (o.index + o.count)
+    if o.kind != "v" or o.count != 1 or generation < 10:
+        return range(first, after)
+    part = o.part
+    if o is _data(ins):
+        part = "WORD_1" if "d16_hi" in ins.opcode else "WORD_0" if _LOW.search(ins.opcode) else ""
+    return range(first + (part == "WORD_1"), after - (part == "WORD_0"))
+
+
+_LOW = re.compile(r"d16|_store_(byte|short|b8|b16)$|ds_(write|store)_b(8|16)$")  # a load without d16 fills all
+
+
+def _data(ins: Instruction) -> Operand | None:
+    """The register that a load fills or a store takes."""
+    m = re.match(r"(ds|global|buffer|scratch)_(load|read|store|write)", ins.opcode)
+    if not m:
+        return None
+    return ins.operands[0 if m[2] in ("load", "read") or m[1] == "buffer" else 1]
+
+
+def _require(state: State, ins: Instruction, counter: str, filled: list[Operand], generation: int) -> None:
     """No register that the instruction touches is under way. A load may follow another one of the same registers:
     loads of one counter come back in order, but for scalar ones."""
     if not state:
@@ -189,12 +216,12 @@ def _require(state: State, ins: Instruction, counter: str, filled: list[Operand]
     for o in operands:
         if o.kind not in "vas":
             continue
-        for k in range(o.count):
+        for half in halves(ins, o, generation):
             for other in ("load", "lds", "scalar"):
-                if (other, o.kind, o.index + k) not in state:
+                if (other, o.kind, half) not in state:
                     continue
                 if o in filled and other == counter and not ins.opcode.startswith("s_load"):
                     continue
                 raise WaitError(
-                    f"line {ins.line}: {ins.text}: {o.kind}{o.index + k} is used before the wait for its load"
+                    f"line {ins.line}: {ins.text}: {o.kind}{half // 2} is used before the wait for its load"
                 )

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 import struct
 import subprocess
 import tempfile
+import time
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from lanewise.errors import LanewiseError
-from lanewise.prove.launches import Configuration
-from lanewise.target import Target
+from lanewise.prove.launches import BEST, Configuration
+from lanewise.target import Target, find
 
 
 class CompileError(LanewiseError):
@@ -38,6 +40,9 @@ class Compiled:
         spills: registers that a lane keeps in memory (NVIDIA: bytes).
         instructions: of the whole text.
         cas_loops: compare-and-swap instructions, each of which stands in a loop.
+        ir: Triton's GPU IR (TTGIR), which the text was made of.
+        ir_of: the target that it was made for, where it is another one's (`SAME_IR`).
+        compile_seconds: of the processor.
     """
 
     target: Target
@@ -53,6 +58,9 @@ class Compiled:
     spills: int
     instructions: int
     cas_loops: int
+    ir: str = field(default="", repr=False)
+    ir_of: str = ""
+    compile_seconds: float = 0.0
 
     @functools.cached_property
     def machine_code(self) -> str:
@@ -68,6 +76,20 @@ def triton_version() -> str:
     return triton.__version__
 
 
+# Targets for which Triton makes the very GPU IR (TTGIR) that it makes for another one, but for the name in it: up to
+# there AMD's backend asks for the family of the ISA (RDNA 3 and 3.5 are one to it), NVIDIA's for the generation (8 and
+# 9 are one, but for matrix products). Made once, it serves all; most of the time is spent before it. Found in Triton's
+# sources, and by compiling a sample of the product's configurations both ways: text and binary were the same, byte by
+# byte.
+SAME_IR = {
+    **dict.fromkeys(("gfx1101", "gfx1102", "gfx1103", "gfx1150", "gfx1151"), "gfx1100"),
+    "gfx1200": "gfx1201",
+    **dict.fromkeys(("sm_86", "sm_89"), "sm_80"),
+}
+SAME_IR_WITHOUT_DOTS = {"sm_80": "sm_90"}
+SAME_IR_WITH = ("3.9",)  # releases of Triton
+
+
 @functools.lru_cache(maxsize=4096)
 def compile_for(configuration: Configuration, target: Target) -> Compiled:
     """Compile with the installed Triton, as its JIT would on a machine with this target.
@@ -75,24 +97,38 @@ def compile_for(configuration: Configuration, target: Target) -> Compiled:
     Raises:
         CompileError: Triton refuses.
     """
-    import triton
-    from triton.compiler import ASTSource
+    return _compile(configuration, target, _with_same_ir(configuration, target))
 
-    signature = dict(configuration.signature)
-    places = {name: place for place, name in enumerate(signature)}
-    source = ASTSource(
-        fn=configuration.function(),
-        signature=signature,
-        constexprs={(places[name],): value for name, value in configuration.constants},
-        attrs={(place,): _pairs(pairs, target) for place, pairs in configuration.attributes} or None,
-    )
+
+def _with_same_ir(configuration: Configuration, target: Target) -> Compiled | None:
+    """What another target has of a configuration, where its GPU IR is the same."""
+    name = (SAME_IR | SAME_IR_WITHOUT_DOTS).get(target.name)
+    if name is None or not triton_version().startswith(SAME_IR_WITH):
+        return None
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Triton 3.9 announces the default of 3.10
+        other = compile_for(as_launched(configuration, find(name)), find(name))
+    except CompileError:
+        return None
+    return (
+        other
+        if name == SAME_IR.get(target.name) or not re.search(r"\btt\.dot|\bttng\.(?!two-ctas)", other.ir)
+        else None
+    )
+
+
+def _compile(configuration: Configuration, target: Target, same: Compiled | None = None) -> Compiled:
+    """From the kernel's source, or from the GPU IR of a target with the same one."""
+    import triton
+
+    begin = _processor_seconds()
+    with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
+        warnings.simplefilter("ignore")  # Triton 3.9 announces the default of 3.10
+        try:
+            source = _source(configuration, target) if same is None else str(_renamed(same, target, Path(folder)))
             done = triton.compile(source, target=gpu_target(target), options=dict(configuration.options))
-    except Exception as error:
-        first = str(error).strip().splitlines() or [""]
-        raise CompileError(f"{configuration.name} for {target.name}: {type(error).__name__}: {first[0]}") from error
+        except Exception as error:
+            first = str(error).strip().splitlines() or [""]
+            raise CompileError(f"{configuration.name} for {target.name}: {type(error).__name__}: {first[0]}") from error
     metadata = done.metadata
     if target.vendor == "amd":
         text, binary = done.asm["amdgcn"], done.asm["hsaco"]
@@ -101,7 +137,58 @@ def compile_for(configuration: Configuration, target: Target) -> Compiled:
         text, binary = done.asm["ptx"], done.asm["cubin"]
         numbers = nvidia_numbers(binary, text)
     numbers["lds"] = metadata.shared  # asked for at the launch
+    numbers["ir"], numbers["ir_of"] = done.asm["ttgir"], same.target.name if same else ""
+    numbers["compile_seconds"] = _processor_seconds() - begin
     return Compiled(target, text, binary, metadata.name, metadata.num_warps, metadata, **numbers)
+
+
+def _source(configuration: Configuration, target: Target) -> Any:
+    """The kernel as Triton's JIT hands it to the compiler."""
+    from triton.compiler import ASTSource
+
+    signature = dict(configuration.signature)
+    places = {name: place for place, name in enumerate(signature)}
+    return ASTSource(
+        fn=configuration.function(),
+        signature=signature,
+        constexprs={(places[name],): value for name, value in configuration.constants},
+        attrs={(place,): _pairs(pairs, target) for place, pairs in configuration.attributes} or None,
+    )
+
+
+def _renamed(same: Compiled, target: Target, folder: Path) -> Path:
+    """A file with the GPU IR of another target in which this one's name stands."""
+    mine, other = (f'"{gpu.backend}:{gpu.arch}"' for gpu in map(gpu_target, (target, same.target)))
+    if same.ir.count(other) != 1:
+        raise ValueError(f"the GPU IR names its target {same.ir.count(other)} times")
+    path = folder / "kernel.ttgir"
+    path.write_text(same.ir.replace(other, mine))
+    return path
+
+
+def _processor_seconds() -> float:
+    """Of this process and those that it waited for: assemblers and linkers."""
+    return time.process_time() + sum(os.times()[2:4])
+
+
+def as_launched(configuration: Configuration, target: Target) -> Configuration:
+    """As it is launched on a target: fp32 is multiplied by the best that `tl.dot` offers there, as `lanewise.conv` asks
+    for. (Launches are recorded with `BEST`.)"""
+    if target.path != "triton":
+        return configuration
+    best = _best_precision(target)
+    constants = ((k, best if (k, v) == ("PRECISION", BEST) else v) for k, v in configuration.constants)
+    return replace(configuration, constants=tuple(constants))
+
+
+@functools.cache
+def _best_precision(target: Target) -> str:
+    from triton.compiler import make_backend
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Triton 3.9 announces the default of 3.10
+        options: Any = make_backend(gpu_target(target)).parse_options({})
+    return next(p for p in target.dot_precisions if p in options.allowed_dot_input_precisions)
 
 
 def gpu_target(target: Target) -> Any:
@@ -159,7 +246,7 @@ def nvidia_numbers(binary: bytes, ptx: str) -> dict[str, Any]:
 def _resource_usage(binary: bytes) -> str:
     import triton
 
-    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    tool = Path(str(triton.__file__)).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as cubin:
         cubin.write(binary)
         cubin.flush()

@@ -16,6 +16,7 @@ from lanewise.audit.gate import GateResult, gate
 from lanewise.conv import reference
 from lanewise.conv.problem import Problem, output_extent
 from lanewise.conv.sliced import memory_format
+from lanewise.prove.launches import BEST
 
 LIMITS = {torch.float32: 1e-6, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
 
@@ -25,7 +26,7 @@ class Layer:
     """A convolution of n images, c to k channels, and how fp32 is multiplied.
 
     Attributes:
-        dot: "bf16x6" or "ieee": what a target's `tl.dot` may be asked for.
+        dot: what `tl.dot` is asked for: `BEST`, which stands for the best that the target offers, or "ieee".
         apart: numbers from one image of x, y and their gradients to the next; None: they lie together.
     """
 
@@ -40,7 +41,7 @@ class Layer:
     groups: int = 1
     dtype: torch.dtype = torch.float32
     channels_last: bool = False
-    dot: str = "bf16x6"
+    dot: str = BEST
     apart: int | None = None
 
     @property

@@ -14,6 +14,7 @@ from lanewise.splat import _backend
 
 # Where kernels live; all modules named kernels*.py below are looked through.
 PACKAGES = ("lanewise.splat", "lanewise.train", "lanewise.conv")
+BEST = "bf16x6"  # what fp32 is multiplied by on a GPU that is not known yet; `compile.as_launched` puts in the target's
 OPTIONS = ("num_warps", "num_stages", "enable_fp_fusion")  # what a launch may say to the compiler
 
 

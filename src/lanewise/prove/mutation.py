@@ -87,6 +87,10 @@ class Recorder:
         """The program's."""
         return self.program.instructions
 
+    def order_matters(self, grid: Sequence[int], waves: int) -> bool:
+        """As `Program.order_matters`."""
+        return self.program.order_matters(grid, waves)
+
     def run(self, grid: tuple[int, int, int], arguments: Sequence[Any], **how: Any) -> isa.Run:
         """As `Program.run`."""
         memory = how.pop("memory", None) or isa.Memory()

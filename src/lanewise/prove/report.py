@@ -20,6 +20,8 @@ COLUMNS = (
         "warps",
         "coverage",
         "reassembled",
+        "compile_seconds",
+        "run_seconds",
         "orders",
         "ok",
         "note",

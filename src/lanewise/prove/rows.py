@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,11 +19,13 @@ class Row:
 
     Attributes:
         executed: on an emulator; where `note` says that another target's machine code is the same, it was that one's.
-        orders: the wave orders that it ran in.
+        orders: the wave orders that it ran in; lockstep alone where no wave can tell the order.
         max_rel_err: of the output or gradient that came closest to its limit (or passed it), against fp64.
         limit: of that one.
         coverage: share of the instructions that were reached.
         reassembled: whether the executed text is the binary, byte by byte.
+        ir_of: the target whose GPU IR (TTGIR) was compiled, where Triton makes the same one for both.
+        compile_seconds, run_seconds: of the processor, for compiling it and for executing it.
         note: what to know, above all why something was not done.
     """
 
@@ -49,11 +51,34 @@ class Row:
     sgprs: int | None = None
     instructions: int | None = None
     cas_loops: int | None = None
+    ir_of: str = ""
+    compile_seconds: float | None = None
+    run_seconds: float | None = None
 
 
-# Numbers of a configuration's machine code, which instructions were reached (None: none were run), and whether the
-# text assembles to the binary.
-Code = tuple[dict[str, Any], np.ndarray | None, bool]
+SAME_IR = "compiled from {}'s GPU IR, which is the same"
+ANY_ORDER = "no wave can tell in which order they run: one order stands for all"
+
+
+@dataclass(frozen=True)
+class Code:
+    """A configuration's machine code on a target, and how it was run.
+
+    Attributes:
+        columns: numbers of a row.
+        reassembled: whether the text assembles to the binary.
+        reached: which instructions were; None: none was run.
+        orders: of the waves, those that it ran in.
+        any_order: whether in no launch a wave can tell the order.
+        seconds: of the processor, for running it.
+    """
+
+    columns: dict[str, Any]
+    reassembled: bool
+    reached: np.ndarray | None = None
+    orders: tuple[str, ...] = ()
+    any_order: bool = False
+    seconds: float = 0.0
 
 
 @dataclass
@@ -87,9 +112,11 @@ def completed(outcomes: Iterable[Outcome]) -> list[Outcome]:
         outcome.stopped_at, outcome.stopped_by = run.stopped_at, run.stopped_by
         if run.code.keys() != outcome.code.keys() and not run.stopped_by:
             outcome.stopped_by = f"{run.case} launched others than the configurations that were compared"
-        for config, (columns, _, same) in outcome.code.items():
-            reached = run.code[config][1] if config in run.code else None
-            outcome.code[config] = columns, reached, same
+        for config, code in outcome.code.items():
+            if config in run.code:
+                there = run.code[config]
+                how = {"reached": there.reached, "orders": there.orders, "any_order": there.any_order}
+                outcome.code[config] = replace(code, **how)
     return outcomes
 
 
@@ -97,17 +124,20 @@ def executed_rows(target: Target, configs: Iterable[Configuration], outcomes: It
     """Rows of an executed target: a configuration stands as the worst of the cases that launched it."""
     mine = [outcome for outcome in outcomes if outcome.target == target]
     for config in configs:
-        row, reached, notes = start_row(config, target), None, []
+        row, reached, notes, any_order = start_row(config, target), None, [], True
         for outcome in mine:
             if config in outcome.code:
-                columns, seen, same = outcome.code[config]
+                code = outcome.code[config]
                 row.compiled, row.executed = True, True
-                row.reassembled = same and row.reassembled is not False
-                if seen is not None:
-                    reached = seen if reached is None else reached | seen
-                for name, value in columns.items():
+                row.reassembled = code.reassembled and row.reassembled is not False
+                if code.reached is not None:
+                    reached = code.reached if reached is None else reached | code.reached
+                compiling = max(row.compile_seconds or 0.0, code.columns.get("compile_seconds", 0.0))
+                for name, value in code.columns.items():
                     setattr(row, name, value)
-                row.orders += [order for order in outcome.orders if order not in row.orders]
+                row.compile_seconds, row.run_seconds = compiling, (row.run_seconds or 0.0) + code.seconds
+                row.orders += [order for order in code.orders if order not in row.orders]
+                any_order &= code.any_order
                 if outcome.same_as is not None:
                     notes.append(f"the same machine code as for {outcome.same_as.name}, executed there")
                 _take_gates(row, outcome, notes)
@@ -121,6 +151,10 @@ def executed_rows(target: Target, configs: Iterable[Configuration], outcomes: It
         if row.reassembled is False:
             row.ok = False
             notes.append("the executed text does not assemble to the binary")
+        if row.ir_of:
+            notes.insert(0, SAME_IR.format(row.ir_of))
+        if row.executed and any_order:
+            notes.append(ANY_ORDER)
         row.coverage = None if reached is None else float(reached.mean())
         row.note = "; ".join(dict.fromkeys(notes))
         yield row
@@ -155,7 +189,7 @@ def compiled_row(config: Configuration, target: Target, why: str, found: dict[st
     row.compiled = True
     for name, value in found.items():
         setattr(row, name, value)
-    row.note = f"compiled; not executed: {why}"
+    row.note = f"compiled; not executed: {why}{'; ' * bool(row.ir_of)}{SAME_IR.format(row.ir_of) * bool(row.ir_of)}"
     return row
 
 
@@ -167,10 +201,10 @@ def absent_row(config: Configuration, target: Target) -> Row:
     return row
 
 
-def left_row(config: Configuration, target: Target, leader: Target) -> Row:
-    """The row of a configuration that is tried on another target of the family."""
+def left_row(config: Configuration, target: Target, why: str) -> Row:
+    """The row of a configuration that is not tried on a target."""
     row = start_row(config, target)
-    row.note = f"not tried: {leader.name} stands for the family with it"
+    row.note = f"not tried: {why}"
     return row
 
 

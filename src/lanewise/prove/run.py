@@ -8,14 +8,14 @@ import functools
 import multiprocessing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from lanewise.errors import InputError
 from lanewise.prove.cases import Case, cases
-from lanewise.prove.compile import Compiled, CompileError, compile_for, triton_version
+from lanewise.prove.compile import Compiled, CompileError, as_launched, compile_for, triton_version
 from lanewise.prove.configurations import of_large_launches, recorded
 from lanewise.prove.launches import Configuration, kernels, short
 from lanewise.prove.reassemble import reassembled
@@ -37,6 +37,7 @@ EXECUTED = ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1151", "gfx1
 LARGE_TARGETS = ("gfx942", "gfx1100", "sm_90")  # what is too large to be executed is compiled for
 ORDERS = ("lockstep", "forward", "reverse", "random")  # of the waves
 QUICK_ORDERS = ("lockstep", "random")
+ONE_OF_A_KERNEL = "a quick proof compiles one configuration of a kernel for it"
 QUICK_TARGETS = (*EXECUTED, "sm_90", "xpu", "mps")
 
 
@@ -75,9 +76,7 @@ def execute_all(job: Job) -> list[Outcome]:
         if same_as is None:
             outcomes.append(execute(name, job.target, job.attributes, job.orders))
             continue
-        code: dict[Configuration, Code] = {
-            c: (_numbers(compile_for(c, job.target)), None, _reassembled(c, job.target)) for c in configs
-        }
+        code = {c: Code(_numbers(compile_for(c, job.target)), _reassembled(c, job.target)) for c in configs}
         outcomes.append(Outcome(name, job.target, job.attributes, code, same_as=same_as))
     return outcomes
 
@@ -115,17 +114,33 @@ def execute(case_name: str, target: Target, attributes: bool, orders: Sequence[s
             break
         outcome.orders.append(order)
         outcome.gates += [(order, gate.name, gate.error, gate.limit, gate.ok) for gate in gates]
+        if all(done.any_order for done in emulation.executed.values()):
+            break
     undeclared = {config.name for config in emulation.executed} - set(case.kernels)
     if undeclared and not outcome.stopped_by:
         outcome.stopped_by = f"{case_name} launches {', '.join(sorted(undeclared))}, which it does not declare"
     for config, done in emulation.executed.items():
-        outcome.code[config] = _numbers(done.compiled), done.reached, _reassembled(config, target)
+        outcome.code[config] = Code(
+            _numbers(done.compiled), _reassembled(config, target), done.reached, tuple(done.orders), done.any_order,
+            done.seconds,
+        )  # fmt: skip
     return outcome
 
 
 def _numbers(compiled: Compiled) -> dict[str, Any]:
     """A row's columns about machine code."""
-    names = ("vgprs", "agprs", "sgprs", "lds", "spills", "warps", "instructions", "cas_loops")
+    names = (
+        "vgprs",
+        "agprs",
+        "sgprs",
+        "lds",
+        "spills",
+        "warps",
+        "instructions",
+        "cas_loops",
+        "compile_seconds",
+        "ir_of",
+    )
     return {name: getattr(compiled, name) for name in names}
 
 
@@ -147,7 +162,7 @@ class Plan:
         cases: to execute.
         orders: of the waves, for launches with the JIT's attributes and for plain ones (none: not executed).
         jobs: processes.
-        quick: without what is only compiled for large launches.
+        quick: of what is only compiled one configuration of a kernel, and none of large launches.
     """
 
     kernel: str
@@ -158,15 +173,30 @@ class Plan:
     quick: bool = False
 
     def runs(self, target: Target, attributes: bool) -> tuple[str, ...]:
-        """The orders that a target is executed in; plain launches on one target of a family alone."""
+        """The orders that a target is executed in: all on one target of a family, some on the others; plain launches on
+        that one alone."""
         if target.vendor != "amd" or compiles(target.name, triton_version()) is False:
             return ()
-        return self.orders[attributes] if attributes or target == self.leader(target) else ()
+        if target == self.leader(target):
+            return self.orders[attributes]
+        return QUICK_ORDERS if attributes else ()
 
     def runs_case(self, case: Case, target: Target, attributes: bool) -> bool:
-        """Whether a case is executed: with the JIT's attributes on one target of a family all are; plain, and on the
-        family's others, those of a quick proof, in which every kernel is."""
-        return case.quick or (attributes and target == self.leader(target))
+        """Whether a case is executed: with the JIT's attributes all are on one target of a family; plain, and on the
+        family's others, so many that every kernel is launched. (Attributes decide how a kernel loads and stores, not
+        what it computes.)"""
+        return (attributes and target == self.leader(target)) or case.name in self.covering
+
+    @functools.cached_property
+    def covering(self) -> set[str]:
+        """Names of the first quick cases that together launch every kernel that any of them does."""
+        launched: set[str] = set()
+        chosen = set()
+        for case in self.cases:
+            if case.quick and not launched.issuperset(case.kernels):
+                launched.update(case.kernels)
+                chosen.add(case.name)
+        return chosen
 
     def leader(self, target: Target) -> Target:
         """The one target of a family that stands for it."""
@@ -229,7 +259,11 @@ def prove(plan: Plan, progress: Callable[[int, int], None] = lambda done, total:
     rows += [compiled_row(*build, future.result()) for build, future in zip(builds, compiled, strict=True)]
     rows += [absent_row(config, target) for target in plan.targets if target not in possible for config in launched]
     others = {target: plan.leader(target) for target in executed}
-    rows += [left_row(c, t, leader) for t, leader in others.items() for c in launched if (c, t) not in planned]
+    tried = planned | {(config, target) for config, target, _ in builds}
+    for target in possible:
+        why = f"{others[target].name} stands for the family with it" if target in others else ONE_OF_A_KERNEL
+        left = dict.fromkeys(as_launched(config, target) for config in launched)
+        rows += [left_row(config, target, why) for config in left if (config, target) not in tried]
     return sorted(rows, key=lambda row: (row.kernel, row.config))
 
 
@@ -246,7 +280,7 @@ def _jobs(plan: Plan, possible: Sequence[Target], by_case: Mapping[str, set[Conf
             orders = plan.runs(target, attributes)
             for group in groups.values() if orders else ():
                 mine = [case for case in group if plan.runs_case(case, target, attributes)]
-                known = tuple((case.name, _known(by_case[case.name], attributes)) for case in mine)
+                known = tuple((case.name, _known(by_case[case.name], target, attributes)) for case in mine)
                 jobs.append(Job(known, target, attributes, orders, () if target == leader else others))
     jobs = [job for job in jobs if job.cases]
     return sorted(jobs, key=lambda job: -job.length)
@@ -259,21 +293,16 @@ def _builds(
     large = [] if plan.quick else _matching(plan, of_large_launches(launched))
     for target in possible:
         if target not in executed:
-            others = dict.fromkeys(_offered(config, target) for config in launched)
+            chosen = {config.name: config for config in reversed(launched)}.values() if plan.quick else launched
+            others = dict.fromkeys(as_launched(config, target) for config in chosen)
             yield from ((config, target, "there is no emulator for NVIDIA") for config in others)
         if target.name in LARGE_TARGETS:
-            yield from ((config, target, "launches too large for it") for config in large)
+            others = dict.fromkeys(as_launched(config, target) for config in large)
+            yield from ((config, target, "launches too large for it") for config in others)
 
 
-def _offered(config: Configuration, target: Target) -> Configuration:
-    """As it is launched on NVIDIA, where fp32 of AMD's best precision has another name."""
-    best = target.dot_precisions[0] if target.vendor == "nvidia" else None
-    constants = ((k, best if best and (k, v) == ("PRECISION", "bf16x6") else v) for k, v in config.constants)
-    return replace(config, constants=tuple(constants))
-
-
-def _known(configs: Iterable[Configuration], attributes: bool) -> tuple[Configuration, ...]:
-    return tuple(configs if attributes else {config.plain() for config in configs})
+def _known(configs: Iterable[Configuration], target: Target, attributes: bool) -> tuple[Configuration, ...]:
+    return tuple({as_launched(config if attributes else config.plain(), target) for config in configs})
 
 
 def _matching(plan: Plan, found: Iterable[Configuration]) -> list[Configuration]:
