@@ -32,6 +32,7 @@ SCENES: dict[str, dict[str, Any]] = {
     "room to spare": {"N": 65, "C": 2, "isect_capacity": 5000},
     "lists that do not fit": {"N": 65, "C": 2, "isect_capacity": (50, 40)},
     "coarse lists that do not fit": {"N": 65, "C": 2, "isect_capacity": (5000, 20)},
+    "coarse lists of several chunks": {"N": 1500},
     "nothing": {"N": 0},
 }
 

@@ -5,6 +5,7 @@ from splat_scenes import make_scene
 from lanewise import InputError, UnsupportedError
 from lanewise.prove.splat_gate import kernel_run, random_upstream
 from lanewise.splat import rasterization
+from lanewise.splat.render import camera_centres
 
 GSPLAT_META = """
 batch_ids camera_ids gaussian_ids radii means2d depths conics opacities tile_width tile_height tiles_per_gauss isect_ids
@@ -253,3 +254,10 @@ def test_torchs_default_dtype_changes_nothing(dtype):
         torch.set_default_dtype(before)
     assert all(torch.equal(a, b) for a, b in zip(got[0], want[0], strict=True))
     assert all(torch.equal(got[1][k], want[1][k]) for k in want[1])
+
+
+def test_cameras_stand_where_they_see_the_origin_also_when_not_quite_rigid():
+    viewmats = make_scene(1, N=1, batch=(2,), C=3).tensors["viewmats"].double()
+    viewmats[..., :3, :3] += 0.1 * torch.randn(2, 3, 3, 3, generator=torch.Generator().manual_seed(0)).double()
+    torch.testing.assert_close(camera_centres(viewmats), torch.linalg.inv(viewmats)[..., :3, 3])
+    assert torch.autograd.gradcheck(camera_centres, (viewmats[:1].requires_grad_(),))

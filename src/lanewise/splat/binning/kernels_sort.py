@@ -38,17 +38,18 @@ def sort_lists(
     SMALL: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
     """Every chunk of the lists in order: its pairs to sorted_pairs int32, and its keys, in place, where a list has
-    several; counts [tiles + 1] of every tile's list behind a zero. Lists of up to SMALL are one small chunk."""
+    several; counts [tiles + 1] of every tile's list behind a zero. A chunk of up to SMALL, the last one, is sorted in
+    less."""
     pid = tl.program_id(0)
     begin, end = tl.load(coarse_bounds + pid), tl.load(coarse_bounds + pid + 1)
     n0, n1, n2, n3 = 0, 0, 0, 0
     kept = tl.where(end - begin > CHUNK, end, begin)  # as far as keys are needed again
-    if end - begin > SMALL:
-        for start in range(begin, end, CHUNK):
+    for start in range(begin, end, CHUNK):
+        if end - start > SMALL:
             m0, m1, m2, m3 = _sort_chunk(keys, sorted_pairs, start, end, kept, CHUNK)
-            n0, n1, n2, n3 = n0 + m0, n1 + m1, n2 + m2, n3 + m3
-    elif end > begin:
-        n0, n1, n2, n3 = _sort_chunk(keys, sorted_pairs, begin, end, kept, SMALL)
+        else:
+            m0, m1, m2, m3 = _sort_chunk(keys, sorted_pairs, start, end, kept, SMALL)
+        n0, n1, n2, n3 = n0 + m0, n1 + m1, n2 + m2, n3 + m3
     store_counts(counts, pid, n0, n1, n2, n3, coarse_width, coarse_tiles, tile_width, tile_height)
 
 
