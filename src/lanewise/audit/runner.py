@@ -26,7 +26,7 @@ from lanewise.errors import InputError
 
 Tell = Callable[[str], None]
 
-TOGETHER = 16  # cases that share a process where one takes seconds to start
+TOGETHER = 16  # cases that share a process while none fails: a fresh one takes longer to warm up than a case
 _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
 
 
@@ -113,14 +113,13 @@ def audit_specs(
     allowed = int(memory * 2**30) if memory is not None else _free_memory(device) // 2
     plan = Plan(device=device, memory=allowed, compile=compile, window=_window(device), seed=seed)
     sweep, coverage = Sweep(specs, plan), Coverage()
-    group = TOGETHER if device != "cpu" or any(spec.together for spec in specs) else 1
     preload = ("torch._inductor.compile_fx",) if compile else ()
     shared = {spec.name: spec for spec in specs}
-    with Isolator(shared, device=device, group=group, preload=preload) as isolator:
+    with Isolator(shared, device=device, group=TOGETHER, preload=preload) as isolator:
         notes += [isolator.note] if isolator.note else []
         runner = _Runner(isolator, shared, time.monotonic() + limit.seconds)
         investigator = Investigator(runner.one, runner.explained, limit=max(30.0, limit.seconds / 4))
-        for spec, result in runner.all(islice(sweep, limit.cases), group):
+        for spec, result in runner.all(islice(sweep, limit.cases)):
             sweep.tell(result)
             if result.outcome in ("failed", "crashed"):
                 result, found = investigator.look_into(spec, result)
@@ -128,7 +127,9 @@ def audit_specs(
                     tell(str(found))
             coverage.add(result, spec)
     for result in sweep.too_large:
-        coverage.add(result, next(s for s in specs if s.name == result.case.operator))
+        coverage.add(result, shared[result.case.operator])
+    if untried := [spec.name for spec in specs if spec.name not in coverage.by_operator()]:
+        notes.append(f"the budget was over before {len(untried)} operators had a case: {', '.join(untried)}")
     return Report(
         findings=investigator.findings,
         coverage=coverage,
@@ -146,9 +147,9 @@ class _Runner:
     def __init__(self, isolator: Isolator, shared: Mapping[str, Spec], deadline: float) -> None:
         self._isolator, self._shared, self._deadline = isolator, shared, deadline
 
-    def all(self, points: Iterator[tuple[Spec, Case]], batch: int) -> Iterator[tuple[Spec, Result]]:
-        """The results of the points, batch by batch; one batch at least."""
-        while chosen := list(islice(points, batch)):
+    def all(self, points: Iterator[tuple[Spec, Case]]) -> Iterator[tuple[Spec, Result]]:
+        """The results of the points, batch by batch; one case at least."""
+        while chosen := list(islice(points, TOGETHER)):
             # All of a batch first: what failed is looked into by the same server.
             yield from list(self._some(chosen))
             if time.monotonic() > self._deadline:
@@ -177,7 +178,7 @@ class _Runner:
         return _examine_there, (spec.name if spec.name in self._shared else spec, case, only)
 
     def _timeout(self, points: Sequence[tuple[Spec, Case]]) -> float:
-        slow = any(case.compiled or spec.together for spec, case in points)  # compilers run
+        slow = any(case.compiled or spec.compiles for spec, case in points)  # compilers run
         least, most = (120.0, 300.0) if slow else (30.0, 120.0)
         return min(most, max(least, self._deadline - time.monotonic()))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -22,7 +23,10 @@ BOUNDARIES = tuple(sorted({1, 3} | {p + d for p in POWERS for d in (-1, 0, 1) if
 WAVES = (31, 32, 33, 63, 64, 65, 1, 127, 128, 129)  # first of all
 GRID_LIMITS = (65535, 65536, 2**31)
 ELEMENTS = 2**22  # of a tensor, in cases that are not about size
+WORK = 2**26  # multiply-adds of a forward there
+LARGE_WORK = {"cpu": 2**30, "other": 2**42}  # and in those that are
 COPIES = 8  # of inputs and outputs that the probes hold at once
+LARGE = 3  # cases past a limit that come among the first
 REFUSALS = 3  # after so many that were never accepted a size is left alone
 _HALVES = ("float16", "bfloat16")
 
@@ -60,16 +64,22 @@ class Sweep:
         self.too_large: list[Result] = []
 
     def __iter__(self) -> Iterator[tuple[Spec, Case]]:
-        sources = [self._of(spec, random.Random(f"{self._plan.seed} {spec.name}")) for spec in self._specs]
-        if any(spec.function is None and not spec.setup for spec in self._specs):
-            # Every third case of a catalogue is a program of several operators; compilers get as many as lists.
-            sources += [self._chains()] * max(1, len(sources) // (1 if self._plan.compile else 3))
+        """Round after round: a case of each operator, in an order of this seed, with programs of several between."""
+        order = random.Random(f"{self._plan.seed} order").sample(self._specs, len(self._specs))
+        sources = [self._of(spec, random.Random(f"{self._plan.seed} {spec.name}")) for spec in order]
+        chains = self._chains()
+        # Programs are every fourth case of a catalogue; compilers get one after every operator.
+        every = (1 if self._plan.compile else 3) if any(s.function is None and not s.setup for s in order) else math.inf
+        turn = 0
         while sources:
             for source in list(sources):
                 if (point := next(source, None)) is None:
                     sources.remove(source)
-                else:
-                    yield point
+                    continue
+                yield point
+                turn += 1
+                if turn % every == 0:
+                    yield next(chains)
 
     def tell(self, result: Result) -> None:
         """What came of a case, so that sizes which the forward refuses are left alone."""
@@ -92,12 +102,15 @@ class Sweep:
             if case in self._seen:
                 continue
             self._seen.add(case)
-            need = self.memory(spec, case)
+            need, work = self.memory(spec, case), _work(spec, case)
             if need > self._plan.memory:
                 reason = f"needs about {need / 2**30:.1f} GiB of memory, {self._plan.memory / 2**30:.1f} may be used"
                 self.too_large.append(Result(case, "skipped", reason))
-                continue
-            yield spec, case
+            elif work > (most := LARGE_WORK.get(self._plan.device, LARGE_WORK["other"])):
+                reason = f"needs {work:.1g} multiply-adds a forward, {most:.1g} may be spent"
+                self.too_large.append(Result(case, "skipped", reason))
+            else:
+                yield spec, case
 
     def _points(self, spec: Spec, choose: random.Random) -> Iterator[Case]:
         base = self.base(spec)
@@ -106,15 +119,18 @@ class Sweep:
         yield base
         if self._plan.compile:
             yield replace(base, compiled=True)
-        yield from _in_turn(
+        large = self.large(spec, base)
+        axes = [
             [replace(base, dtype=dtype) for dtype in spec.dtypes[1:]],
             [replace(base, cotangent=cotangent) for cotangent in COTANGENTS[1:]],
             [replace(base, layout=layout) for layout in LAYOUTS[1:]],
             [replace(base, values=values) for values in spec.values[1:]],
             list(self._with_options(base, spec)),
             list(self._resized(base, spec, WAVES, choose)),
-        )
-        large = self.large(spec, base)
+            [large.pop(choose.randrange(len(large))) for _ in range(min(LARGE, len(large)))],
+        ]
+        # Where the budget ends early, each operator has had another few of them.
+        yield from _in_turn(*(choose.sample(axis, len(axis)) for axis in choose.sample(axes, len(axes))))
         boundaries = self._resized(base, spec, BOUNDARIES, choose)
         for number in count():
             if large and number % 4 == 0:
@@ -147,7 +163,7 @@ class Sweep:
         pairs = [(name, value) for value in values for name in spec.sizes]
         for name, value in pairs:
             case = base.resized(**{name: value})
-            if not self._stubborn(spec, name) and _elements(spec, case) <= ELEMENTS:
+            if not self._stubborn(spec, name) and _is_small(spec, case):
                 yield replace(case, seed=choose.randrange(2**31))
 
     def large(self, spec: Spec, base: Case) -> list[Case]:
@@ -190,7 +206,7 @@ class Sweep:
             compiled=self._plan.compile and choose.random() < 0.5,
             seed=choose.randrange(2**31),
         )
-        while _elements(spec, case) > ELEMENTS:
+        while not _is_small(spec, case):
             largest = max(sizes, key=lambda name: sizes[name], default=None)
             if largest is None or sizes[largest] <= 1:
                 return case
@@ -220,6 +236,16 @@ def _in_turn(*lists: Sequence[Case]) -> Iterator[Case]:
         for cases in lists:
             if place < len(cases):
                 yield cases[place]
+
+
+def _is_small(spec: Spec, case: Case) -> bool:
+    """Whether the case is not about size."""
+    return _elements(spec, case) <= ELEMENTS and _work(spec, case) <= WORK
+
+
+def _work(spec: Spec, case: Case) -> float:
+    """Multiply-adds of a forward."""
+    return float(eval(spec.work, {}, case.names))
 
 
 def _elements(spec: Spec, case: Case) -> int:

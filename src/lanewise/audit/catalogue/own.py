@@ -31,7 +31,7 @@ _SPLAT = (
         setup="from lanewise.splat import spherical_harmonics",
         dtypes=_SINGLE,
         values=_AS_DRAWN,
-        together=True,
+        compiles=True,
     ),
     Spec(
         "project_gaussians",
@@ -42,7 +42,7 @@ _SPLAT = (
         setup="from lanewise.splat import project_gaussians",
         dtypes=_SINGLE,
         values=_AS_DRAWN,
-        together=True,
+        compiles=True,
     ),
     Spec(
         "rasterization (colors)",
@@ -57,7 +57,7 @@ _SPLAT = (
         setup="from lanewise.splat import rasterization",
         dtypes=_SINGLE,
         values=_AS_DRAWN,
-        together=True,
+        compiles=True,
     ),
     Spec(
         "photometric_loss",
@@ -70,7 +70,7 @@ _SPLAT = (
         setup="from lanewise.train.photometric import photometric_loss",
         dtypes=_SINGLE,
         values=_AS_DRAWN,
-        together=True,
+        compiles=True,
     ),
 )
 
@@ -84,7 +84,7 @@ _CONVOLUTION = (
         linear=("x", "weight", "bias"),
         batch={"x": 0, OUTPUT: 0},
         setup="from lanewise.conv import conv2d",
-        together=True,
+        compiles=True,
     ),
 )
 
