@@ -7,7 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import count, islice
 
 import torch
 
@@ -119,7 +119,7 @@ class Sweep:
         yield base
         if self._plan.compile:
             yield replace(base, compiled=True)
-        large = self.large(spec, base)
+        large = self._shuffled_large(spec, base, choose)
         axes = [
             [replace(base, dtype=dtype) for dtype in spec.dtypes[1:]],
             [replace(base, cotangent=cotangent) for cotangent in COTANGENTS[1:]],
@@ -127,14 +127,13 @@ class Sweep:
             [replace(base, values=values) for values in spec.values[1:]],
             list(self._with_options(base, spec)),
             list(self._resized(base, spec, WAVES, choose)),
-            [large.pop(choose.randrange(len(large))) for _ in range(min(LARGE, len(large)))],
         ]
-        # Where the budget ends early, each operator has had another few of them.
-        yield from _in_turn(*(choose.sample(axis, len(axis)) for axis in choose.sample(axes, len(axes))))
+        turns = [*(iter(choose.sample(axis, len(axis))) for axis in axes), islice(large, LARGE)]
+        yield from _in_turn(choose.sample(turns, len(turns)))  # where time ends early, other operators had other turns
         boundaries = self._resized(base, spec, BOUNDARIES, choose)
         for number in count():
-            if large and number % 4 == 0:
-                yield large.pop(0)
+            if number % 4 == 0 and (case := next(large, None)) is not None:
+                yield case
             elif (boundary := next(boundaries, None)) is not None and number % 2:
                 yield boundary
             else:
@@ -166,6 +165,11 @@ class Sweep:
             if not self._stubborn(spec, name) and _is_small(spec, case):
                 yield replace(case, seed=choose.randrange(2**31))
 
+    def _shuffled_large(self, spec: Spec, base: Case, choose: random.Random) -> Iterator[Case]:
+        """In random order; not worked out before somebody asks."""
+        cases = self.large(spec, base)
+        yield from choose.sample(cases, len(cases))
+
     def large(self, spec: Spec, base: Case) -> list[Case]:
         """Cases just below and just above the limits of grids, bytes and elements, one size made large."""
         cases = []
@@ -173,18 +177,15 @@ class Sweep:
             if self._stubborn(spec, name):
                 continue
             cases += [base.resized(**{name: n + 1}) for n in GRID_LIMITS]
+            one, two = (_elements(spec, base.resized(**{name: n})) for n in (1024, 2048))
+            each = (two - one) / 1024  # elements that the largest tensor grows by with this size
+            if each < 1:
+                continue
             for dtype in dict.fromkeys(d for d in (*spec.dtypes[:1], *_HALVES) if d in spec.dtypes):
                 bytes_each = torch.finfo(getattr(torch, dtype)).bits // 8
-                for limit in (self._plan.window // bytes_each, 2**31):
-                    grown = self._grown(spec, replace(base, dtype=dtype), name, limit)
-                    cases += [] if grown is None else [grown]
-        return sorted(cases, key=lambda case: self.memory(spec, case))
-
-    def _grown(self, spec: Spec, case: Case, name: str, limit: int) -> Case | None:
-        """The case with the smallest size at which the largest tensor has more than `limit` elements."""
-        one, two = (_elements(spec, case.resized(**{name: n})) for n in (1024, 2048))
-        each = (two - one) / 1024
-        return case.resized(**{name: int(limit / each) + 1}) if each >= 1 else None
+                limits = (self._plan.window // bytes_each, 2**31)
+                cases += [replace(base, dtype=dtype).resized(**{name: int(n / each) + 1}) for n in limits]
+        return cases
 
     def combination(self, spec: Spec, base: Case, choose: random.Random) -> Case:
         """Everything at once, at random; each is as usual about half of the time."""
@@ -227,20 +228,23 @@ class Sweep:
     def memory(self, spec: Spec, case: Case) -> int:
         """Bytes that a case is likely to need."""
         bytes_each = torch.finfo(getattr(torch, case.dtype)).bits // 8
-        return COPIES * bytes_each * sum(_element_counts(spec, case))
+        return COPIES * bytes_each * sum(_element_counts(spec, case, self._plan.memory // (COPIES * bytes_each)))
 
 
-def _in_turn(*lists: Sequence[Case]) -> Iterator[Case]:
+def _in_turn(sources: Sequence[Iterator[Case]]) -> Iterator[Case]:
     """The first of each, then the second of each, and so on."""
-    for place in range(max(map(len, lists), default=0)):
-        for cases in lists:
-            if place < len(cases):
-                yield cases[place]
+    left = list(sources)
+    while left:
+        for source in list(left):
+            if (case := next(source, None)) is None:
+                left.remove(source)
+            else:
+                yield case
 
 
 def _is_small(spec: Spec, case: Case) -> bool:
     """Whether the case is not about size."""
-    return _elements(spec, case) <= ELEMENTS and _work(spec, case) <= WORK
+    return _work(spec, case) <= WORK and _elements(spec, case, ELEMENTS) <= ELEMENTS
 
 
 def _work(spec: Spec, case: Case) -> float:
@@ -248,16 +252,21 @@ def _work(spec: Spec, case: Case) -> float:
     return float(eval(spec.work, {}, case.names))
 
 
-def _elements(spec: Spec, case: Case) -> int:
+def _elements(spec: Spec, case: Case, limit: int | None = None) -> int:
     """Of the largest tensor."""
-    return max(_element_counts(spec, case), default=0)
+    return max(_element_counts(spec, case, limit), default=0)
 
 
-def _element_counts(spec: Spec, case: Case) -> list[int]:
-    """Elements of every input and, where the operator runs on shapes alone, of the output."""
+def _element_counts(spec: Spec, case: Case, limit: int | None = None) -> list[int]:
+    """Elements of every input and, where the operator runs on shapes alone, of the output.
+
+    Where only a limit matters the operator is not asked when the inputs pass it, or when all sizes together cannot.
+    """
     shapes = {tensor: tensor.shape(case.names) for tensor in spec.inputs}
     counts = [torch.Size(shape).numel() for shape in shapes.values()]
-    if spec.function is None and not spec.setup:
+    sizes = [n for _, n in case.sizes]
+    decided = limit is not None and (sum(counts) > limit or math.prod(sizes) * max(sizes, default=1) <= limit)
+    if spec.function is None and not spec.setup and not decided:
         try:
             with torch.no_grad():
                 out = spec.bind(case.names)(

@@ -21,7 +21,7 @@ _REARRANGED = {
     "slice_ellipsis": "x[..., None, 1:-1]",
     "narrow": "x.narrow(0, 1, B // 2)",
     "select": "x.select(0, 1)",
-    "unbind": "x.unbind(0)[-1]",
+    "unbind": "x[:8].unbind(0)[1]",
     "split": "a, b = x.split((1, B - 1))\nreturn b, a",
     "chunk_cat": "torch.cat(x.chunk(3)[::-1])",
     "stack": "torch.stack([x, 2 * x, x], 1)",
