@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from lanewise.audit import compose, suspect
 from lanewise.audit import repro as scripts
-from lanewise.audit import suspect
 from lanewise.audit.case import Case
 from lanewise.audit.examine import EAGER, Result
 from lanewise.audit.finding import Finding
@@ -146,15 +147,24 @@ class Investigator:
     def _explained(self, spec: Spec, case: Case, argument: str) -> bool:
         """Whether the case has all that a known finding needs, so that it would shrink to the same."""
         return any(
-            known.name == spec.name and to == argument and _contains(case, small) for known, small, to in self._known
+            (known.name == spec.name or _part_of(known, spec)) and to == argument and _contains(case, small)
+            for known, small, to in self._known
         )
 
     @staticmethod
     def _same(spec: Spec, case: Case, argument: str, known: tuple[Spec, Case, str]) -> bool:
         """Whether another failure has shrunk to the same: chains have names of their own, but the same statements."""
         other, small, to = known
-        same = spec.name == other.name or (spec.chained and other.chained and spec.source == other.source)
+        same = spec.name == other.name or _part_of(other, spec)
         return same and to == argument and _contains(case, small)
+
+
+def _part_of(known: Spec, spec: Spec) -> bool:
+    """Whether a program has all the statements that a known one has been shrunk to."""
+    if not (known.chained and spec.chained):
+        return False
+    mine, needed = (Counter(map(compose.pattern, compose.statements(s)[0])) for s in (spec, known))
+    return needed <= mine
 
 
 def _contains(case: Case, small: Case) -> bool:

@@ -98,9 +98,15 @@ def workarounds(spec: Spec, case: Case) -> Iterator[Workaround]:
             text = f"cut the batch into {slices} slices and put the outputs together again"
             yield Workaround(text, replace(case, slices=slices))
     if spec.alternative:
-        yield Workaround(f"use {spec.alternative}", replace(case, alternative=True))
+        instead = spec.alternative.splitlines()[-1].removeprefix("return ")
+        yield Workaround(f"use {instead}{_whose(spec.alternative)}", replace(case, alternative=True))
     if case.dtype in ("float16", "bfloat16"):
         yield Workaround("compute in float32", replace(case, dtype="float32"))
+
+
+def _whose(alternative: str) -> str:
+    """Where an alternative comes from, when that is Lanewise."""
+    return " of lanewise.conv" if "from lanewise.conv" in alternative else ""
 
 
 def _flags(device: str) -> tuple[str, ...]:

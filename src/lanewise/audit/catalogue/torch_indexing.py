@@ -31,7 +31,7 @@ _REARRANGED = {
     "expand": "x[:, None].expand(-1, 3, -1)",
     "repeat_interleave": "x.repeat_interleave(3, dim=0)",
     "tensor_unfold": "x.unfold(0, 3, 2)",
-    "as_strided": "x.contiguous().as_strided((B - 1, 2), (1, 1), 1)",
+    "as_strided": "x.clone(memory_format=torch.contiguous_format).as_strided((B - 1, 2), (1, 1), 1)",
     "tril": "x.tril(1)",
     "triu": "x.triu(-1)",
     "diagonal": "x.diagonal(1)",
