@@ -18,6 +18,7 @@ from lanewise.audit.spec import Spec
 from lanewise.audit.verdict import Verdict
 
 Explained = Callable[[Spec, Case, str], float | None]
+Kernels = Callable[[Spec, Case], tuple[str, ...]]
 One = Callable[[Spec, Case, tuple[str, str] | None], Result]
 
 AGAIN = 4  # fresh seeds with which a failure is tried again
@@ -31,14 +32,15 @@ class Investigator:
     Args:
         one: examines a case in a process of its own.
         explained: what a function's conditioning explains (`examine.explained`), in a process of its own.
+        kernels: what its backward pass runs (`suspect.kernels_of`), in a process of its own.
         limit: seconds for one failure.
 
     Attributes:
         findings: what was found so far.
     """
 
-    def __init__(self, one: One, explained: Explained, limit: float) -> None:
-        self._one, self._explained_by, self._limit = one, explained, limit
+    def __init__(self, one: One, explained: Explained, kernels: Kernels, limit: float) -> None:
+        self._one, self._explained_by, self._kernels, self._limit = one, explained, kernels, limit
         self._known: list[tuple[Spec, Case, str]] = []
         self.findings: list[Finding] = []
 
@@ -100,7 +102,7 @@ class Investigator:
             setting=case.setting,
             evidence=evidence,
             miss_probability=None if verdict is None else _miss(verdict),
-            cause=suspect.cause(spec, case, code),
+            cause=suspect.cause(spec, case, code, () if verdict is None else self._kernels(spec, case)),
             workaround="; or ".join(helps) or None,
         )
         return replace(finding, repro=_script(spec, case, argument, probe, finding.title))

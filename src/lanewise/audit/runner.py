@@ -21,6 +21,7 @@ from lanewise.audit.investigate import Investigator
 from lanewise.audit.isolate import Ended, Isolator, Task
 from lanewise.audit.report import Coverage, Report
 from lanewise.audit.spec import Spec
+from lanewise.audit.suspect import kernels_of
 from lanewise.audit.sweep import Plan, Sweep
 from lanewise.errors import InputError
 
@@ -118,7 +119,7 @@ def audit_specs(
     with Isolator(shared, device=device, group=TOGETHER, preload=preload) as isolator:
         notes += [isolator.note] if isolator.note else []
         runner = _Runner(isolator, shared, time.monotonic() + limit.seconds)
-        investigator = Investigator(runner.one, runner.explained, limit=max(30.0, limit.seconds / 4))
+        investigator = Investigator(runner.one, runner.explained, runner.kernels, limit=max(30.0, limit.seconds / 4))
         for spec, result in runner.all(islice(sweep, limit.cases)):
             sweep.tell(result)
             if result.outcome in ("failed", "crashed"):
@@ -170,8 +171,15 @@ class _Runner:
 
     def explained(self, spec: Spec, case: Case, argument: str) -> float | None:
         """`examine.explained`, in a process of its own; None too when that ended otherwise."""
+        return self._elsewhere(_explained_there, spec, case, argument)
+
+    def kernels(self, spec: Spec, case: Case) -> tuple[str, ...]:
+        """`suspect.kernels_of`, in a process of its own; empty too when that ended otherwise."""
+        return self._elsewhere(_kernels_there, spec, case) or ()
+
+    def _elsewhere(self, function: Callable[..., Any], spec: Spec, case: Case, *args: Any) -> Any:
         _, (sent, *_) = self._task(spec, case, None)
-        return self._isolator.run(_explained_there, sent, case, argument, timeout=self._timeout([(spec, case)])).value
+        return self._isolator.run(function, sent, case, *args, timeout=self._timeout([(spec, case)])).value
 
     def _task(self, spec: Spec, case: Case, only: tuple[str, str] | None) -> Task:
         # A spec that the other process has is sent by its name: a user's may hold gigabytes of tensors.
@@ -189,6 +197,10 @@ def _examine_there(shared: Mapping[str, Spec], spec: Spec | str, case: Case, onl
 
 def _explained_there(shared: Mapping[str, Spec], spec: Spec | str, case: Case, argument: str) -> float | None:
     return explained(shared[spec] if isinstance(spec, str) else spec, case, argument)
+
+
+def _kernels_there(shared: Mapping[str, Spec], spec: Spec | str, case: Case) -> tuple[str, ...]:
+    return kernels_of(shared[spec] if isinstance(spec, str) else spec, case)
 
 
 def as_result(ended: Ended, case: Case) -> Result:
