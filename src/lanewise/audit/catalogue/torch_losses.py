@@ -25,13 +25,14 @@ _ONE_SIDED = {
     "hinge_embedding_loss": ("F.hinge_embedding_loss(x, target, reduction=reduction)", NORMAL, SIGNS),
     "multilabel_soft_margin_loss": ("F.multilabel_soft_margin_loss(x, target, reduction=reduction)", NORMAL, UNIT),
     "poisson_nll_loss": ("F.poisson_nll_loss(x, target, reduction=reduction)", NORMAL, POSITIVE),
-    "kl_div": ("F.kl_div(x.log_softmax(-1), target, reduction=reduction)", NORMAL, UNIT),
 }
 
 SPECS: tuple[Spec, ...] = (
     *(op(name, source, _PAIR, _ROWS, options=_REDUCTION) for name, source in _TWO_SIDED.items()),
     *(op(name, source, _PAIR, _ROWS, options=_REDUCTION, draw={"x": x}, constant={"target": target}, values=MODERATE)
       for name, (source, x, target) in _ONE_SIDED.items()),
+    op("kl_div", "F.kl_div(x.log_softmax(-1), target, reduction=reduction)", _PAIR, _ROWS, constant={"target": UNIT},
+       options={"reduction": ("batchmean", "sum", "none")}),
     op("cross_entropy", "F.cross_entropy(x, target, reduction=reduction, label_smoothing=smoothing)",
        "x: B C; target: B", _ROWS, other=_CLASSES, options={**_REDUCTION, "smoothing": (0.0, 0.1)}),
     op("cross_entropy_ignored", "F.cross_entropy(x, target, ignore_index=0)", "x: B C; target: B", _ROWS,
