@@ -44,19 +44,26 @@ class Link:
 
 
 _HALF = "torch.arange({y}.shape[0], device={y}.device) // 2"  # every row of the first half twice
-_ELEMENTWISE = {
+# For values of any kind.
+_ANY = {
     "F.gelu({y})": 1,
     "F.relu({y})": 1,
     "torch.tanh({y})": 1,
     "{y} + {z}": 1,
     "{y} * {z}": 5,
     "torch.where({z} > 0, {z}, {y})": 5,
+    "{y}.flip(0)": 1,
+    "{y}[:1].expand_as({y})": 2,
+    "{y}.sum(0, keepdim=True).expand_as({y})": 6,
+    f"{{y}}.index_select(0, {_HALF})": 1,
+    f"{{y}}.index_add(0, {_HALF}, {{z}})": 3,
+    f"{{y}}.index_put(({_HALF},), {{z}}, accumulate=True)": 3,
 }
 LINKS: tuple[Link, ...] = (
-    Link("F.conv2d({y}, {p}, padding=1)", "image", parameter="C C 3 3", weight=5),
-    Link("F.conv2d({y}, {p})", "image", parameter="C C 1 1", weight=2),
-    Link("F.conv2d({y}, {p}, padding=1, groups=C)", "image", parameter="C 1 3 3", weight=2),
-    Link("F.max_pool2d({y}, 3, stride=1, padding=1)", "image", weight=5),
+    Link("F.conv2d({y}, {p}, padding=1)", "image", parameter="C C 3 3", weight=8),
+    Link("F.conv2d({y}, {p})", "image", parameter="C C 1 1", weight=3),
+    Link("F.conv2d({y}, {p}, padding=1, groups=C)", "image", parameter="C 1 3 3", weight=3),
+    Link("F.max_pool2d({y}, 3, stride=1, padding=1)", "image", weight=8),
     Link("F.avg_pool2d({y}, 3, stride=1, padding=1)", "image", weight=2),
     Link("F.max_pool2d({y}, 2)", "image", resizes=True, weight=0.5),
     Link("F.avg_pool2d({y}, 3, stride=2, ceil_mode=True)", "image", resizes=True, weight=0.5),
@@ -79,18 +86,13 @@ LINKS: tuple[Link, ...] = (
     Link("{y}.softmax(-1)", "rows"),
     Link("{y}.log_softmax(-1)", "rows"),
     Link("{y}.cumsum(0)", "rows"),
-    Link("{y}.flip(0)", "rows"),
-    Link("{y}.sum(0, keepdim=True).expand({y}.shape[0], -1)", "rows", weight=4),
     Link("{p}.expand({y}.shape[0], -1)", "rows", parameter="1 C", weight=2),
-    Link(f"{{y}}.index_add(0, {_HALF}, {{z}})", "rows", weight=3),
-    Link(f"{{y}}.index_put(({_HALF},), {{z}}, accumulate=True)", "rows", weight=3),
     Link(f"{{y}}.scatter_add(0, ({_HALF})[:, None].expand_as({{z}}), {{z}})", "rows", weight=3),
-    Link(f"{{y}}.index_select(0, {_HALF})", "rows"),
     Link("torch.stack([{y}[..., k] for k in range(C)], -1)", "rows"),
     Link("torch.cat([{y}, {z}.flip(0)])", "rows", resizes=True),
     Link("F.scaled_dot_product_attention({y}[None], {z}[None], {y}[None])[0]", "rows"),
-    *(Link(expression, "image", weight=weight) for expression, weight in _ELEMENTWISE.items()),
-    *(Link(expression, "rows", weight=weight) for expression, weight in _ELEMENTWISE.items()),
+    *(Link(expression, "image", weight=weight) for expression, weight in _ANY.items()),
+    *(Link(expression, "rows", weight=weight) for expression, weight in _ANY.items()),
 )
 
 
@@ -117,7 +119,7 @@ def chain(seed: int) -> Spec:
     same shape.
     """
     choose = random.Random(seed)
-    kind: Kind = choose.choice(("image", "rows"))
+    kind: Kind = choose.choice(("image", "image", "rows"))
     inputs, lines = [Input("x", "N C H W" if kind == "image" else "N C")], []
     values = [_Value("x", kind, 0)]
 

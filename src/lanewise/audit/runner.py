@@ -28,6 +28,7 @@ from lanewise.errors import InputError
 Tell = Callable[[str], None]
 
 TOGETHER = 16  # cases that share a process while none fails: a fresh one takes longer to warm up than a case
+UNTRIED_SHOWN = 8
 _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
 
 
@@ -129,8 +130,10 @@ def audit_specs(
             coverage.add(result, spec)
     for result in sweep.too_large:
         coverage.add(result, shared[result.case.operator])
-    if untried := [spec.name for spec in specs if spec.name not in coverage.by_operator()]:
-        notes.append(f"the budget was over before {len(untried)} operators had a case: {', '.join(untried)}")
+    tried = coverage.by_operator()
+    if untried := [spec.name for spec in specs if spec.name not in tried]:
+        some = ", ".join((*untried[:UNTRIED_SHOWN], *["..."] * (len(untried) > UNTRIED_SHOWN)))
+        notes.append(f"the budget was over before {len(untried)} of {len(specs)} operators had a case: {some}")
     return Report(
         findings=investigator.findings,
         coverage=coverage,
