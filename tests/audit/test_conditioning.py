@@ -41,7 +41,7 @@ def test_what_does_not_work_in_double_explains_nothing():
 
 
 def test_the_cotangent_is_not_the_input():
-    """Inputs drawn from `manual_seed(seed)` are near zero where a cotangent of the same sequence is, and cancel there."""
+    """Inputs drawn from `manual_seed(seed)` cancel where they are near zero, and so is a cotangent of that sequence."""
     generator = torch.Generator().manual_seed(24)
     call = Call(torch.sinc, kwargs={"x": torch.randn(24, 20, generator=generator)}, wrt=("x",))
     v = call.cotangents(call.output(), torch.Generator().manual_seed(7))

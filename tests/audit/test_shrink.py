@@ -40,7 +40,9 @@ def test_a_chain_loses_the_statements_that_are_not_needed():
 
 
 def test_a_chain_keeps_every_statement_of_what_fails():
-    spec = next(s for s in map(chain, range(500)) if {"cumsum", "softmax", "index_add"} <= set(re.findall(r"\w+", s.source)))
+    spec = next(
+        s for s in map(chain, range(500)) if {"cumsum", "softmax", "index_add"} <= set(re.findall(r"\w+", s.source))
+    )
     case = Case(spec.name, tuple(spec.sizes.items()))
     small, _ = shrink(spec, case, lambda s, _: "cumsum" in s.source and "index_add" in s.source)
     assert len(small.source.splitlines()) == 3

@@ -139,6 +139,8 @@ def kernels_of(spec: Spec, case: Case) -> tuple[str, ...]:
             pull_back(outputs, leaves, vs)
             if on_gpu:
                 torch.cuda.synchronize()
-    spent = {event.key: event.device_time_total if on_gpu else event.self_cpu_time_total for event in profile.key_averages()}
+    spent = {
+        event.key: event.device_time_total if on_gpu else event.self_cpu_time_total for event in profile.key_averages()
+    }
     names = [name for name in spent if on_gpu or name.startswith("aten::")]
     return tuple(name[:100] for name in sorted(names, key=lambda name: -spent[name])[:KERNELS_SHOWN])

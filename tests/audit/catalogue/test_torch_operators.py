@@ -41,7 +41,9 @@ def test_every_row_runs_and_its_output_depends_on_all_that_is_differentiated():
     for spec, call in calls():
         leaves, outputs = call.graph()
         outputs = [y for y in outputs if y.requires_grad]
-        grads = torch.autograd.grad(outputs, list(leaves.values()), list(map(torch.ones_like, outputs)), allow_unused=True)
+        grads = torch.autograd.grad(
+            outputs, list(leaves.values()), list(map(torch.ones_like, outputs)), allow_unused=True
+        )
         assert all(g is not None for g in grads), spec.name
         assert all(bool(y.isfinite().all()) for y in outputs), spec.name
 
@@ -72,6 +74,8 @@ def test_what_only_gpus_have_is_refused_elsewhere():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("spec", [s for s in SPECS if not s.name.startswith((*ELSEWHERE, *WRONG))], ids=lambda s: s.name)
+@pytest.mark.parametrize(
+    "spec", [s for s in SPECS if not s.name.startswith((*ELSEWHERE, *WRONG))], ids=lambda s: s.name
+)
 def test_the_usual_case_has_no_finding(spec):
     assert examine(spec, SWEEP.base(spec)).outcome == "passed"

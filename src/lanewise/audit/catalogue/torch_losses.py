@@ -8,6 +8,7 @@ from lanewise.audit.spec import NORMAL, Spec
 _REDUCTION = {"reduction": ("mean", "sum", "none")}
 _ROWS = "B=24 C=20"
 _CLASSES = {"target": below("C")}
+_THREE_LABELS = "torch.where(torch.arange({shape}[-1], {where}) < 3, torch.rand({shape}, {on}).argsort(-1), -1)"
 _PAIR = "x: B C; target: B C"
 
 # Expression by name, of x and of a target that is differentiated too.
@@ -62,8 +63,7 @@ SPECS: tuple[Spec, ...] = (
     op("multi_margin_loss", "F.multi_margin_loss(x, target, reduction=reduction)", "x: B C; target: B", _ROWS,
        other=_CLASSES, options=_REDUCTION),
     op("multilabel_margin_loss", "F.multilabel_margin_loss(x, target, reduction=reduction)", "x: B C; target: B C",
-       _ROWS, options=_REDUCTION,
-       other={"target": "torch.where(torch.arange({shape}[-1], {where}) < 3, torch.rand({shape}, {on}).argsort(-1), -1)"}),
+       _ROWS, options=_REDUCTION, other={"target": _THREE_LABELS}),
     op("ctc_loss", "F.ctc_loss(x.log_softmax(-1), target, long, short, reduction=reduction, zero_infinity=True)",
        "x: 3*T B C; target: B T; long: B; short: B", "T=4 B=5 C=9", dtypes=WIDE, options=_REDUCTION,
        other={"target": "torch.randint(1, max(2, C), {shape}, {on})", "long": "torch.full({shape}, 3 * T, {where})",

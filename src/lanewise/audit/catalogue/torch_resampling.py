@@ -36,7 +36,7 @@ def _interpolation(dims: int) -> Iterator[Spec]:
     x, image, common = f"x: B C {space}", f"B=2 C=3 {sizes}", {"linear": "*", "batch": "x"}
     smooth = {1: ("linear",), 2: ("bilinear", "bicubic"), 3: ("trilinear",)}[dims]
     size = f"({out},)" if dims == 1 else f"({out})"
-    yield op(f"interpolate{dims}d_nearest", f"F.interpolate(x, scale_factor=2, mode=mode)", x, image,
+    yield op(f"interpolate{dims}d_nearest", "F.interpolate(x, scale_factor=2, mode=mode)", x, image,
              options={"mode": ("nearest", "nearest-exact")}, **common)  # fmt: skip
     yield op(f"interpolate{dims}d_area", f'F.interpolate(x, size={size}, mode="area")', x, f"{image} {_OUT[dims]}",
              **common)  # fmt: skip
