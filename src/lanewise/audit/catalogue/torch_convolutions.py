@@ -29,7 +29,7 @@ class Convolution(NamedTuple):
 
     def spec(self, name: str, source: str, **rest: Any) -> Spec:
         """A spec of this convolution."""
-        common = {"linear": "*", "batch": "x", "work": self.work, "options": self.options}
+        common: dict[str, Any] = {"linear": "*", "batch": "x", "work": self.work, "options": self.options}
         return op(name, source, self.inputs, self.sizes, **common, **rest)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from lanewise.audit.catalogue.table import UNIT, WIDE, op
 from lanewise.audit.spec import Spec
@@ -33,7 +34,8 @@ def _pooling(dims: int) -> Iterator[Spec]:
 
 def _interpolation(dims: int) -> Iterator[Spec]:
     space, sizes, out = _SPACE[dims]
-    x, image, common = f"x: B C {space}", f"B=2 C=3 {sizes}", {"linear": "*", "batch": "x"}
+    x, image = f"x: B C {space}", f"B=2 C=3 {sizes}"
+    common: dict[str, Any] = {"linear": "*", "batch": "x"}
     smooth = {1: ("linear",), 2: ("bilinear", "bicubic"), 3: ("trilinear",)}[dims]
     size = f"({out},)" if dims == 1 else f"({out})"
     yield op(f"interpolate{dims}d_nearest", "F.interpolate(x, scale_factor=2, mode=mode)", x, image,
