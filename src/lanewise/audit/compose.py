@@ -16,7 +16,7 @@ from lanewise.audit.spec import Input, Spec
 
 Kind = Literal["image", "rows"]
 
-DIAMONDS = (3, 5)  # in a program, at least and at most
+DIAMONDS = (2, 4)  # in a program, at least and at most
 _VALUE = re.compile(r"\b(?:x|v\d+)\b")
 
 

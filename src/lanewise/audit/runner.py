@@ -120,7 +120,8 @@ def audit_specs(
     with Isolator(shared, device=device, group=TOGETHER, preload=preload) as isolator:
         notes += [isolator.note] if isolator.note else []
         runner = _Runner(isolator, shared, time.monotonic() + limit.seconds)
-        investigator = Investigator(runner.one, runner.explained, runner.kernels, limit=max(30.0, limit.seconds / 4))
+        least = 300.0 if compile else 30.0  # seconds for each failure: shrinking compiles every candidate
+        investigator = Investigator(runner.one, runner.explained, runner.kernels, limit=max(least, limit.seconds / 4))
         for spec, result in runner.all(islice(sweep, limit.cases)):
             sweep.tell(result)
             if result.outcome in ("failed", "crashed"):

@@ -85,13 +85,14 @@ def _least(size: int, fails: Callable[[int], bool]) -> int:
 def _fewer_statements(spec: Spec, case: Case, fails: Fails) -> Spec:
     """A program without the statements (and parameters) that the failure does not need.
 
-    First the shortest one that ends at one of its values; then without each statement, the last ones first, where its
-    readers read what it was made from.
+    First the shortest one that gives one of its results, and of that the shortest that ends at one of its values; then
+    without each statement, the last ones first, where its readers read what it was made from.
     """
-    lines, results = compose.statements(spec)
-    ends = [compose.program(spec, lines, [line.split(" = ", 1)[0]]) for line in lines]
-    ends = sorted(ends, key=lambda shorter: len(shorter.source.splitlines()))
-    spec = next((shorter for shorter in ends if shorter.source != spec.source and fails(shorter, case)), spec)
+    for ends in (lambda lines, results: results, lambda lines, results: [line.split(" = ", 1)[0] for line in lines]):
+        lines, results = compose.statements(spec)
+        shorter = [compose.program(spec, lines, [name]) for name in ends(lines, results)]
+        shorter = sorted(shorter, key=lambda one: len(one.source.splitlines()))
+        spec = next((one for one in shorter if one.source != spec.source and fails(one, case)), spec)
     lines, results = compose.statements(spec)
     for place in reversed(range(len(lines))):
         if place >= len(lines):  # others went with one that was dropped
