@@ -2,6 +2,8 @@
 
 import os
 import signal
+import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -113,3 +115,14 @@ def test_on_an_accelerator_what_cannot_be_sent_runs_here_and_the_report_says_so(
         assert isolator.mode == "inline"
         assert "in this process" in isolator.note
         assert isolator.run(lambda shared: os.getpid(), timeout=60).value == os.getpid()
+
+
+def test_what_the_other_process_cannot_import_is_forked(monkeypatch):
+    """As functions of a test file are that pytest has loaded by its path."""
+    module = types.ModuleType("loaded_by_its_path")
+    exec("def triple(x):\n    return 3 * x", module.__dict__)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    with Isolator(module.triple) as isolator:
+        assert isolator.mode == "fork"
+        assert "No module named 'loaded_by_its_path'" in isolator.note
+        assert isolator.run(lambda shared: shared(14), timeout=60).value == 42

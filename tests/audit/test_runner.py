@@ -151,3 +151,14 @@ def test_how_a_process_ends_decides_what_a_case_is():
         == "inconclusive"
     )
     assert as_result(Ended("crashed", reason="the process ended with SIGSEGV"), case).outcome == "crashed"
+
+
+def test_operators_without_a_case_are_named():
+    specs = [
+        Spec(f"f{number}", "2 * x", (Input("x", "N"),), {"N": 8}, linear=("x",), setup="# alone")
+        for number in range(20)
+    ]
+    report = audit_specs(specs, budget="3 cases")
+    (note,) = report.notes
+    assert "before 17 of 20 operators had a case" in note
+    assert note.endswith("...")

@@ -1,11 +1,13 @@
 from dataclasses import replace
 
 import pytest
+import torch
 
 from lanewise.audit.call import OUTPUT
 from lanewise.audit.case import Case
+from lanewise.audit.catalogue import catalogue
 from lanewise.audit.spec import Input, Spec
-from lanewise.audit.suspect import cause, code_of, workarounds
+from lanewise.audit.suspect import cause, code_of, kernels_of, workarounds
 from lanewise.audit.verdict import Verdict
 
 SPEC = Spec("f", "2 * x", (Input("x", "B C"),), {"B": 8, "C": 4}, batch={"x": 0, OUTPUT: 0}, alternative="x + x")
@@ -51,3 +53,18 @@ def test_a_workaround_changes_what_it_says():
     assert by_word["x + x"].alternative
     assert by_word["float32"].dtype == "float32"
     assert by_word["mkldnn"].flags == ("torch.backends.mkldnn.enabled = False",)
+
+
+def test_what_the_backward_pass_runs_is_named():
+    conv = next(s for s in catalogue("torch") if s.name == "conv2d")
+    case = Case("conv2d", tuple(conv.sizes.items()), (("stride", 1), ("padding", 1)))
+    assert "aten::convolution_backward" in kernels_of(conv, case)
+    assert "aten::convolution_backward" in cause(conv, case, "LW103", kernels_of(conv, case))
+
+
+def test_our_convolution_is_tried_where_torch_convolves():
+    conv = next(s for s in catalogue("torch") if s.name == "conv2d")
+    case = Case("conv2d", tuple(conv.sizes.items()), (("stride", 1), ("padding", 1)))
+    (ours,) = [w for w in workarounds(conv, case) if w.case.alternative]
+    assert "use conv2d(x, weight, bias, stride=stride, padding=padding) of lanewise.conv" in ours.text
+    torch.testing.assert_close(ours.case.call(conv).output(), case.call(conv).output())

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import islice
 
 import pytest
@@ -5,7 +6,7 @@ import pytest
 from lanewise.audit.catalogue import catalogue
 from lanewise.audit.examine import Result
 from lanewise.audit.spec import Input, Spec
-from lanewise.audit.sweep import Plan, Sweep
+from lanewise.audit.sweep import LARGE_WORK, Plan, Sweep
 
 SPEC = Spec("f", "2 * x", (Input("x", "B C"),), {"B": 8, "C": 6}, options={"k": (1, 2)}, setup="# not torch's")
 
@@ -72,3 +73,18 @@ def test_a_catalogue_gets_programs_of_several_operators_too(compile, share):
     chained = [case for spec, case in points if spec.chained]
     assert len(chained) >= share * len(points)
     assert all(case.compiled is compile for case in chained)
+
+
+def test_every_operator_has_a_case_before_any_has_two():
+    specs = [replace(SPEC, name=f"f{number}") for number in range(30)]
+    first, second = (list(islice(Sweep(specs, Plan(seed=seed)), 30)) for seed in (0, 1))
+    assert {spec.name for spec, _ in first} == {spec.name for spec in specs}
+    assert [spec.name for spec, _ in first] != [spec.name for spec, _ in second]
+
+
+def test_what_takes_too_many_steps_is_not_tried_or_kept_apart():
+    spec = replace(SPEC, work="B*C**3")
+    sweep = Sweep([spec], Plan(memory=2**34))
+    cases = [case for _, case in islice(sweep, 300)]
+    assert max(dict(c.sizes)["B"] * dict(c.sizes)["C"] ** 3 for c in cases) <= LARGE_WORK["cpu"]
+    assert any("multiply-adds" in result.reason for result in sweep.too_large)

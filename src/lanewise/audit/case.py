@@ -136,7 +136,7 @@ class Case:
         reference = spec.bind(self.names, spec.reference) if spec.reference else None
         if self.compiled:
             torch._dynamo.reset()
-            fn = torch.compile(eager)
+            fn = torch.compile(eager, options={"fallback_random": True})  # the random numbers of eager, to compare with
             reference = reference or eager
         inputs = self.inputs(spec)
         if self.compiled:  # as all are in training; which of them a probe differentiates then compiles nothing anew

@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from lanewise.audit.call import Call, ForwardError
+from lanewise.audit.probes.directions import seeded
 from lanewise.audit.probes.measure import norm
 
 TRIALS = 3
@@ -45,7 +46,7 @@ def conditioning(call: Call, argument: str, dtype: torch.dtype, seed: int = 0) -
     try:
         wide = call.double()
         outputs = wide.output()
-        cotangents = wide.cotangents(outputs, torch.Generator(outputs[0].device).manual_seed(seed))
+        cotangents = wide.cotangents(outputs, seeded(outputs[0].device, seed))  # not the inputs themselves
         exact = wide.gradient(cotangents, names=(argument,))[argument]
         off = 0.0
         for trial in range(TRIALS):

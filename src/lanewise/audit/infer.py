@@ -103,7 +103,7 @@ def spec_of(
         example={n: t.detach() for n, t in example.items()},
         dtypes=_dtypes(example, chosen),
         values=("normal", "tiny", "positive"),
-        together=True,
+        compiles=True,
     )
 
 

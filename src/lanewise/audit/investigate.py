@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from lanewise.audit import compose, suspect
 from lanewise.audit import repro as scripts
-from lanewise.audit import suspect
 from lanewise.audit.case import Case
 from lanewise.audit.examine import EAGER, Result
 from lanewise.audit.finding import Finding
@@ -17,6 +18,7 @@ from lanewise.audit.spec import Spec
 from lanewise.audit.verdict import Verdict
 
 Explained = Callable[[Spec, Case, str], float | None]
+Kernels = Callable[[Spec, Case], tuple[str, ...]]
 One = Callable[[Spec, Case, tuple[str, str] | None], Result]
 
 AGAIN = 4  # fresh seeds with which a failure is tried again
@@ -30,14 +32,15 @@ class Investigator:
     Args:
         one: examines a case in a process of its own.
         explained: what a function's conditioning explains (`examine.explained`), in a process of its own.
+        kernels: what its backward pass runs (`suspect.kernels_of`), in a process of its own.
         limit: seconds for one failure.
 
     Attributes:
         findings: what was found so far.
     """
 
-    def __init__(self, one: One, explained: Explained, limit: float) -> None:
-        self._one, self._explained_by, self._limit = one, explained, limit
+    def __init__(self, one: One, explained: Explained, kernels: Kernels, limit: float) -> None:
+        self._one, self._explained_by, self._kernels, self._limit = one, explained, kernels, limit
         self._known: list[tuple[Spec, Case, str]] = []
         self.findings: list[Finding] = []
 
@@ -99,7 +102,7 @@ class Investigator:
             setting=case.setting,
             evidence=evidence,
             miss_probability=None if verdict is None else _miss(verdict),
-            cause=suspect.cause(spec, case, code),
+            cause=suspect.cause(spec, case, code, () if verdict is None else self._kernels(spec, case)),
             workaround="; or ".join(helps) or None,
         )
         return replace(finding, repro=_script(spec, case, argument, probe, finding.title))
@@ -146,15 +149,24 @@ class Investigator:
     def _explained(self, spec: Spec, case: Case, argument: str) -> bool:
         """Whether the case has all that a known finding needs, so that it would shrink to the same."""
         return any(
-            known.name == spec.name and to == argument and _contains(case, small) for known, small, to in self._known
+            (known.name == spec.name or _part_of(known, spec)) and to == argument and _contains(case, small)
+            for known, small, to in self._known
         )
 
     @staticmethod
     def _same(spec: Spec, case: Case, argument: str, known: tuple[Spec, Case, str]) -> bool:
         """Whether another failure has shrunk to the same: chains have names of their own, but the same statements."""
         other, small, to = known
-        same = spec.name == other.name or (spec.chained and other.chained and spec.source == other.source)
+        same = spec.name == other.name or _part_of(other, spec)
         return same and to == argument and _contains(case, small)
+
+
+def _part_of(known: Spec, spec: Spec) -> bool:
+    """Whether a program has all the statements that a known one has been shrunk to."""
+    if not (known.chained and spec.chained):
+        return False
+    mine, needed = (Counter(map(compose.pattern, compose.statements(s)[0])) for s in (spec, known))
+    return needed <= mine
 
 
 def _contains(case: Case, small: Case) -> bool:

@@ -43,16 +43,21 @@ inputs = {{{pairs}}}
 
 _GRADIENT = '''
 def gradient(function, inputs, v=None):
-    """(output, cotangent, gradient with respect to {argument}) of one forward and one backward pass."""
-    leaf = inputs["{argument}"].detach().requires_grad_()
-    out = function(**{{**inputs, "{argument}": leaf}})
-    v = cotangent(out) if v is None else v
-    return out, v, torch.autograd.grad(out, leaf, v)[0]
+    """(outputs, cotangents, gradient with respect to {argument}) of one forward and one backward pass."""
+    leaves = {{name: value.detach().requires_grad_(name in {leaves}) for name, value in inputs.items()}}
+    out = function(**leaves)
+    out = [y for y in (out if isinstance(out, (tuple, list)) else (out,)) if y.requires_grad]
+    v = [cotangent(y, {seed} + number) for number, y in enumerate(out)] if v is None else v
+    return out, v, torch.autograd.grad(out, leaves["{argument}"], v)[0]
 
 
-def cotangent(out):
-    v = torch.randn(out.shape, generator=torch.Generator().manual_seed({seed})).to(out)
+def cotangent(out, seed):
+    v = torch.randn(out.shape, generator=torch.Generator().manual_seed(seed)).to(out)
     {lay_out}
+
+
+def together(tensors):
+    return torch.cat([x.detach().double().flatten() for x in tensors])
 '''
 
 _COTANGENT = {
@@ -67,9 +72,8 @@ _COTANGENT = {
 _RUNS = {
     "compiled": """
 out, v, got = gradient(torch.compile(operator), inputs)
-expected_out, _, expected = gradient(operator, inputs, v.clone(memory_format=torch.contiguous_format))
-got = torch.cat([got.flatten(), out.detach().flatten()])  # gradient and output
-expected = torch.cat([expected.flatten(), expected_out.detach().flatten()])
+expected_out, _, expected = gradient(operator, inputs, [x.clone(memory_format=torch.contiguous_format) for x in v])
+got, expected = together([got, *out]), together([expected, *expected_out])  # gradient and outputs
 """,
     "repeats": """
 _, v, expected = gradient(operator, inputs)
@@ -78,7 +82,7 @@ got = max((gradient(operator, inputs, v)[2] for _ in range(20)), key=lambda g: (
     "layout": """
 out, v, got = gradient(operator, inputs)
 plain = {name: value.contiguous() for name, value in inputs.items()}
-_, _, expected = gradient(operator, plain, v.contiguous())
+_, _, expected = gradient(operator, plain, [x.contiguous() for x in v])
 """,
     "adjoint": """
 # The operator is affine in {argument}: for every u, <gradient, u> = <v, f(u) - f(0)>. Only the right side is forward.
@@ -87,10 +91,10 @@ got, expected = [], []
 for number in range(8):
     u = torch.randn(g.shape, generator=torch.Generator().manual_seed(number)).to(g)
     with torch.no_grad():
-        image = operator(**{{**inputs, "{argument}": u}}).double()
-        image -= operator(**{{**inputs, "{argument}": torch.zeros_like(u)}}).double()
+        ends = [operator(**{{**inputs, "{argument}": x}}) for x in (u, torch.zeros_like(u))]
+        image = [together(y if isinstance(y, (tuple, list)) else (y,)) for y in ends]
     got.append((g.double() * u.double()).sum())
-    expected.append((v.double() * image).sum())
+    expected.append((together(v) * (image[0] - image[1])).sum())
 got, expected = torch.stack(got), torch.stack(expected)
 """,
     "crash": """
@@ -100,7 +104,7 @@ expected = got
     "truth": """
 out, v, got = gradient(operator, inputs)
 double = {name: value.double() if value.is_floating_point() else value for name, value in inputs.items()}
-_, _, expected = gradient(operator, double, v.double())
+_, _, expected = gradient(operator, double, [x.double() for x in v])
 """,
     "differences": """
 # Central differences of the forward along random directions, in float64.
@@ -110,9 +114,10 @@ got, expected = [], []
 for number in range(8):
     u = torch.randn(g.shape, generator=torch.Generator().manual_seed(number)).to(g)
     with torch.no_grad():
-        up, down = (operator(**{{**double, "{argument}": double["{argument}"] + h * u}}) for h in (1e-6, -1e-6))
+        ends = [operator(**{{**double, "{argument}": double["{argument}"] + h * u}}) for h in (1e-6, -1e-6)]
+        up, down = [together(y if isinstance(y, (tuple, list)) else (y,)) for y in ends]
     got.append((g * u).sum())
-    expected.append((v * (up - down) / 2e-6).sum())
+    expected.append((together(v) * (up - down) / 2e-6).sum())
 got, expected = torch.stack(got), torch.stack(expected)
 """,
 }
@@ -226,7 +231,8 @@ def _script(spec: Spec, case: Case, argument: str, way: str, title: str) -> Repr
     )
     run = _RUNS[way]
     run = run.format(argument=argument) if "{argument}" in run else run
-    gradient = _GRADIENT.format(argument=argument, seed=case.seed, lay_out=_COTANGENT[case.cotangent])
+    lay_out, leaves = _COTANGENT[case.cotangent], spec.differentiable
+    gradient = _GRADIENT.format(argument=argument, leaves=leaves, seed=case.seed, lay_out=lay_out)
     return Repro(head + gradient + run + _END.format(limit=PLAIN[case.dtype]), files)
 
 

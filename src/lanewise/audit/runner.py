@@ -21,12 +21,14 @@ from lanewise.audit.investigate import Investigator
 from lanewise.audit.isolate import Ended, Isolator, Task
 from lanewise.audit.report import Coverage, Report
 from lanewise.audit.spec import Spec
+from lanewise.audit.suspect import kernels_of
 from lanewise.audit.sweep import Plan, Sweep
 from lanewise.errors import InputError
 
 Tell = Callable[[str], None]
 
-TOGETHER = 16  # cases that share a process where one takes seconds to start
+TOGETHER = 16  # cases that share a process while none fails: a fresh one takes longer to warm up than a case
+UNTRIED_SHOWN = 8
 _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
 
 
@@ -113,14 +115,14 @@ def audit_specs(
     allowed = int(memory * 2**30) if memory is not None else _free_memory(device) // 2
     plan = Plan(device=device, memory=allowed, compile=compile, window=_window(device), seed=seed)
     sweep, coverage = Sweep(specs, plan), Coverage()
-    group = TOGETHER if device != "cpu" or any(spec.together for spec in specs) else 1
     preload = ("torch._inductor.compile_fx",) if compile else ()
     shared = {spec.name: spec for spec in specs}
-    with Isolator(shared, device=device, group=group, preload=preload) as isolator:
+    with Isolator(shared, device=device, group=TOGETHER, preload=preload) as isolator:
         notes += [isolator.note] if isolator.note else []
         runner = _Runner(isolator, shared, time.monotonic() + limit.seconds)
-        investigator = Investigator(runner.one, runner.explained, limit=max(30.0, limit.seconds / 4))
-        for spec, result in runner.all(islice(sweep, limit.cases), group):
+        least = 300.0 if compile else 30.0  # seconds for each failure: shrinking compiles every candidate
+        investigator = Investigator(runner.one, runner.explained, runner.kernels, limit=max(least, limit.seconds / 4))
+        for spec, result in runner.all(islice(sweep, limit.cases)):
             sweep.tell(result)
             if result.outcome in ("failed", "crashed"):
                 result, found = investigator.look_into(spec, result)
@@ -128,7 +130,11 @@ def audit_specs(
                     tell(str(found))
             coverage.add(result, spec)
     for result in sweep.too_large:
-        coverage.add(result, next(s for s in specs if s.name == result.case.operator))
+        coverage.add(result, shared[result.case.operator])
+    tried = coverage.by_operator()
+    if untried := [spec.name for spec in specs if spec.name not in tried]:
+        some = ", ".join((*untried[:UNTRIED_SHOWN], *["..."] * (len(untried) > UNTRIED_SHOWN)))
+        notes.append(f"the budget was over before {len(untried)} of {len(specs)} operators had a case: {some}")
     return Report(
         findings=investigator.findings,
         coverage=coverage,
@@ -146,9 +152,9 @@ class _Runner:
     def __init__(self, isolator: Isolator, shared: Mapping[str, Spec], deadline: float) -> None:
         self._isolator, self._shared, self._deadline = isolator, shared, deadline
 
-    def all(self, points: Iterator[tuple[Spec, Case]], batch: int) -> Iterator[tuple[Spec, Result]]:
-        """The results of the points, batch by batch; one batch at least."""
-        while chosen := list(islice(points, batch)):
+    def all(self, points: Iterator[tuple[Spec, Case]]) -> Iterator[tuple[Spec, Result]]:
+        """The results of the points, batch by batch; one case at least."""
+        while chosen := list(islice(points, TOGETHER)):
             # All of a batch first: what failed is looked into by the same server.
             yield from list(self._some(chosen))
             if time.monotonic() > self._deadline:
@@ -169,15 +175,22 @@ class _Runner:
 
     def explained(self, spec: Spec, case: Case, argument: str) -> float | None:
         """`examine.explained`, in a process of its own; None too when that ended otherwise."""
+        return self._elsewhere(_explained_there, spec, case, argument)
+
+    def kernels(self, spec: Spec, case: Case) -> tuple[str, ...]:
+        """`suspect.kernels_of`, in a process of its own; empty too when that ended otherwise."""
+        return self._elsewhere(_kernels_there, spec, case) or ()
+
+    def _elsewhere(self, function: Callable[..., Any], spec: Spec, case: Case, *args: Any) -> Any:
         _, (sent, *_) = self._task(spec, case, None)
-        return self._isolator.run(_explained_there, sent, case, argument, timeout=self._timeout([(spec, case)])).value
+        return self._isolator.run(function, sent, case, *args, timeout=self._timeout([(spec, case)])).value
 
     def _task(self, spec: Spec, case: Case, only: tuple[str, str] | None) -> Task:
         # A spec that the other process has is sent by its name: a user's may hold gigabytes of tensors.
         return _examine_there, (spec.name if spec.name in self._shared else spec, case, only)
 
     def _timeout(self, points: Sequence[tuple[Spec, Case]]) -> float:
-        slow = any(case.compiled or spec.together for spec, case in points)  # compilers run
+        slow = any(case.compiled or spec.compiles for spec, case in points)  # compilers run
         least, most = (120.0, 300.0) if slow else (30.0, 120.0)
         return min(most, max(least, self._deadline - time.monotonic()))
 
@@ -188,6 +201,10 @@ def _examine_there(shared: Mapping[str, Spec], spec: Spec | str, case: Case, onl
 
 def _explained_there(shared: Mapping[str, Spec], spec: Spec | str, case: Case, argument: str) -> float | None:
     return explained(shared[spec] if isinstance(spec, str) else spec, case, argument)
+
+
+def _kernels_there(shared: Mapping[str, Spec], spec: Spec | str, case: Case) -> tuple[str, ...]:
+    return kernels_of(shared[spec] if isinstance(spec, str) else spec, case)
 
 
 def as_result(ended: Ended, case: Case) -> Result:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from lanewise.audit import compose
 from lanewise.audit.case import Case
 from lanewise.audit.spec import Spec
 
@@ -82,14 +83,21 @@ def _least(size: int, fails: Callable[[int], bool]) -> int:
 
 
 def _fewer_statements(spec: Spec, case: Case, fails: Fails) -> Spec:
-    """A chain without the statements (and parameters) that the failure does not need, the last ones first."""
-    lines = spec.source.splitlines()
-    at = len(lines) - 2  # between the first, which names x, and the last, which returns
-    while at >= 1:
-        source = "\n".join(lines[:at] + lines[at + 1 :])
-        inputs = tuple(t for t in spec.inputs if t.name == "x" or t.name in source)
-        shorter = replace(spec, source=source, inputs=inputs)
+    """A program without the statements (and parameters) that the failure does not need.
+
+    First the shortest one that gives one of its results, and of that the shortest that ends at one of its values; then
+    without each statement, the last ones first, where its readers read what it was made from.
+    """
+    for ends in (lambda lines, results: results, lambda lines, results: [line.split(" = ", 1)[0] for line in lines]):
+        lines, results = compose.statements(spec)
+        shorter = [compose.program(spec, lines, [name]) for name in ends(lines, results)]
+        shorter = sorted(shorter, key=lambda one: len(one.source.splitlines()))
+        spec = next((one for one in shorter if one.source != spec.source and fails(one, case)), spec)
+    lines, results = compose.statements(spec)
+    for place in reversed(range(len(lines))):
+        if place >= len(lines):  # others went with one that was dropped
+            continue
+        shorter = compose.program(spec, *compose.without(lines, results, place))
         if fails(shorter, case):
-            spec, lines = shorter, source.splitlines()
-        at -= 1
+            spec, (lines, results) = shorter, compose.statements(shorter)
     return spec

@@ -66,9 +66,10 @@ class Spec:
         function: a user's own function, called with the inputs by name in place of `source`.
         example: inputs as the user gave them, by name.
         constants: a user's arguments that are no tensors, by name.
-        alternative: an expression like `source` that computes the same another way: a workaround to try.
-        together: several cases share a process while none fails, because its start takes seconds (a compiler runs).
+        alternative: like `source`, and computes the same another way: a workaround to try.
+        compiles: its first call may take long, because a compiler runs.
         chained: drawn by the generator of compositions, not written down.
+        work: multiply-adds of one forward, an expression of the sizes, where they grow faster than the tensors.
     """
 
     name: str
@@ -87,8 +88,9 @@ class Spec:
     example: Mapping[str, torch.Tensor] | None = None
     constants: Mapping[str, Any] = field(default_factory=dict)
     alternative: str | None = None
-    together: bool = False
+    compiles: bool = False
     chained: bool = False
+    work: str = "0"
 
     @property
     def differentiable(self) -> tuple[str, ...]:
@@ -102,7 +104,7 @@ class Spec:
     def definition(self, names: Mapping[str, Any], source: str | None = None, called: str = "operator") -> str:
         """`def operator(x, weight): ...` with sizes and options filled in, as scripts show it and cases run it."""
         source = self.source if source is None else source
-        body = source.splitlines() if re.search(r"^return\b", source, re.MULTILINE) else [f"return {source}"]
+        body = source.splitlines() if re.search(r"^ *return\b", source, re.MULTILINE) else [f"return {source}"]
         arguments = ", ".join(tensor.name for tensor in self.inputs)
         lines = [f"def {called}({arguments}):", *(f"    {line}" for line in (*self.named(source, names), *body))]
         return "\n".join(lines) + "\n"

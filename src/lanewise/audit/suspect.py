@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from lanewise.audit.call import pull_back
 from lanewise.audit.case import Case
 from lanewise.audit.examine import RAISED
 from lanewise.audit.spec import Spec
 from lanewise.audit.verdict import Verdict
 from lanewise.target.table import WINDOW_BYTES
 
+KERNELS_SHOWN = 3
 _CAUSES = {
     "LW101": "the backward pass writes nothing, or nothing of it arrives",
     "LW102": "a value that nobody wrote, or an overflow, reaches the gradient",
@@ -98,9 +100,15 @@ def workarounds(spec: Spec, case: Case) -> Iterator[Workaround]:
             text = f"cut the batch into {slices} slices and put the outputs together again"
             yield Workaround(text, replace(case, slices=slices))
     if spec.alternative:
-        yield Workaround(f"use {spec.alternative}", replace(case, alternative=True))
+        instead = spec.alternative.splitlines()[-1].removeprefix("return ")
+        yield Workaround(f"use {instead}{_whose(spec.alternative)}", replace(case, alternative=True))
     if case.dtype in ("float16", "bfloat16"):
         yield Workaround("compute in float32", replace(case, dtype="float32"))
+
+
+def _whose(alternative: str) -> str:
+    """Where an alternative comes from, when that is Lanewise."""
+    return " of lanewise.conv" if "from lanewise.conv" in alternative else ""
 
 
 def _flags(device: str) -> tuple[str, ...]:
@@ -119,15 +127,20 @@ def _largest(spec: Spec, case: Case) -> int:
 
 
 def kernels_of(spec: Spec, case: Case) -> tuple[str, ...]:
-    """Names of the kernels that the backward pass spends most time in, from torch's profiler; empty on a CPU."""
-    if not case.device.startswith("cuda"):
-        return ()
-    call = case.call(spec)
-    leaves, outputs = call.graph()
-    outputs = tuple(y for y in outputs if y.requires_grad)
-    vs = call.cotangents(outputs, torch.Generator().manual_seed(case.seed))
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-        torch.autograd.grad(outputs, tuple(leaves.values()), vs, allow_unused=True)
-        torch.cuda.synchronize()
-    events = sorted(profile.key_averages(), key=lambda event: -event.device_time_total)
-    return tuple(event.key[:100] for event in events[:3])
+    """What the backward pass spends most time in, from torch's profiler: kernels on a GPU, operators on a CPU."""
+    on_gpu = case.device.startswith("cuda")
+    activity = torch.profiler.ProfilerActivity
+    with case.in_force():
+        call = case.call(spec)
+        leaves, outputs = call.graph()
+        vs = call.cotangents(outputs, torch.Generator(outputs[0].device).manual_seed(case.seed))
+        pull_back(outputs, leaves, vs)  # what is compiled or chosen at the first call
+        with torch.profiler.profile(activities=[activity.CUDA if on_gpu else activity.CPU]) as profile:
+            pull_back(outputs, leaves, vs)
+            if on_gpu:
+                torch.cuda.synchronize()
+    spent = {
+        event.key: event.device_time_total if on_gpu else event.self_cpu_time_total for event in profile.key_averages()
+    }
+    names = [name for name in spent if on_gpu or name.startswith("aten::")]
+    return tuple(name[:100] for name in sorted(names, key=lambda name: -spent[name])[:KERNELS_SHOWN])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import count, islice
 
 import torch
 
@@ -22,7 +23,10 @@ BOUNDARIES = tuple(sorted({1, 3} | {p + d for p in POWERS for d in (-1, 0, 1) if
 WAVES = (31, 32, 33, 63, 64, 65, 1, 127, 128, 129)  # first of all
 GRID_LIMITS = (65535, 65536, 2**31)
 ELEMENTS = 2**22  # of a tensor, in cases that are not about size
+WORK = 2**26  # multiply-adds of a forward there
+LARGE_WORK = {"cpu": 2**30, "other": 2**42}  # and in those that are
 COPIES = 8  # of inputs and outputs that the probes hold at once
+LARGE = 3  # cases past a limit that come among the first
 REFUSALS = 3  # after so many that were never accepted a size is left alone
 _HALVES = ("float16", "bfloat16")
 
@@ -60,16 +64,22 @@ class Sweep:
         self.too_large: list[Result] = []
 
     def __iter__(self) -> Iterator[tuple[Spec, Case]]:
-        sources = [self._of(spec, random.Random(f"{self._plan.seed} {spec.name}")) for spec in self._specs]
-        if any(spec.function is None and not spec.setup for spec in self._specs):
-            # Every third case of a catalogue is a program of several operators; compilers get as many as lists.
-            sources += [self._chains()] * max(1, len(sources) // (1 if self._plan.compile else 3))
+        """Round after round: a case of each operator, in an order of this seed, with programs of several between."""
+        order = random.Random(f"{self._plan.seed} order").sample(self._specs, len(self._specs))
+        sources = [self._of(spec, random.Random(f"{self._plan.seed} {spec.name}")) for spec in order]
+        chains = self._chains()
+        # Programs are every fourth case of a catalogue; compilers get one after every operator.
+        every = (1 if self._plan.compile else 3) if any(s.function is None and not s.setup for s in order) else math.inf
+        turn = 0
         while sources:
             for source in list(sources):
                 if (point := next(source, None)) is None:
                     sources.remove(source)
-                else:
-                    yield point
+                    continue
+                yield point
+                turn += 1
+                if turn % every == 0:
+                    yield next(chains)
 
     def tell(self, result: Result) -> None:
         """What came of a case, so that sizes which the forward refuses are left alone."""
@@ -92,12 +102,15 @@ class Sweep:
             if case in self._seen:
                 continue
             self._seen.add(case)
-            need = self.memory(spec, case)
+            need, work = self.memory(spec, case), _work(spec, case)
             if need > self._plan.memory:
                 reason = f"needs about {need / 2**30:.1f} GiB of memory, {self._plan.memory / 2**30:.1f} may be used"
                 self.too_large.append(Result(case, "skipped", reason))
-                continue
-            yield spec, case
+            elif work > (most := LARGE_WORK.get(self._plan.device, LARGE_WORK["other"])):
+                reason = f"needs {work:.1g} multiply-adds a forward, {most:.1g} may be spent"
+                self.too_large.append(Result(case, "skipped", reason))
+            else:
+                yield spec, case
 
     def _points(self, spec: Spec, choose: random.Random) -> Iterator[Case]:
         base = self.base(spec)
@@ -106,19 +119,21 @@ class Sweep:
         yield base
         if self._plan.compile:
             yield replace(base, compiled=True)
-        yield from _in_turn(
+        large = self._shuffled_large(spec, base, choose)
+        axes = [
             [replace(base, dtype=dtype) for dtype in spec.dtypes[1:]],
             [replace(base, cotangent=cotangent) for cotangent in COTANGENTS[1:]],
             [replace(base, layout=layout) for layout in LAYOUTS[1:]],
             [replace(base, values=values) for values in spec.values[1:]],
             list(self._with_options(base, spec)),
             list(self._resized(base, spec, WAVES, choose)),
-        )
-        large = self.large(spec, base)
+        ]
+        turns = [*(iter(choose.sample(axis, len(axis))) for axis in axes), islice(large, LARGE)]
+        yield from _in_turn(choose.sample(turns, len(turns)))  # where time ends early, other operators had other turns
         boundaries = self._resized(base, spec, BOUNDARIES, choose)
         for number in count():
-            if large and number % 4 == 0:
-                yield large.pop(0)
+            if number % 4 == 0 and (case := next(large, None)) is not None:
+                yield case
             elif (boundary := next(boundaries, None)) is not None and number % 2:
                 yield boundary
             else:
@@ -147,8 +162,13 @@ class Sweep:
         pairs = [(name, value) for value in values for name in spec.sizes]
         for name, value in pairs:
             case = base.resized(**{name: value})
-            if not self._stubborn(spec, name) and _elements(spec, case) <= ELEMENTS:
+            if not self._stubborn(spec, name) and _is_small(spec, case):
                 yield replace(case, seed=choose.randrange(2**31))
+
+    def _shuffled_large(self, spec: Spec, base: Case, choose: random.Random) -> Iterator[Case]:
+        """In random order; not worked out before somebody asks."""
+        cases = self.large(spec, base)
+        yield from choose.sample(cases, len(cases))
 
     def large(self, spec: Spec, base: Case) -> list[Case]:
         """Cases just below and just above the limits of grids, bytes and elements, one size made large."""
@@ -157,18 +177,15 @@ class Sweep:
             if self._stubborn(spec, name):
                 continue
             cases += [base.resized(**{name: n + 1}) for n in GRID_LIMITS]
+            one, two = (_elements(spec, base.resized(**{name: n})) for n in (1024, 2048))
+            each = (two - one) / 1024  # elements that the largest tensor grows by with this size
+            if each < 1:
+                continue
             for dtype in dict.fromkeys(d for d in (*spec.dtypes[:1], *_HALVES) if d in spec.dtypes):
                 bytes_each = torch.finfo(getattr(torch, dtype)).bits // 8
-                for limit in (self._plan.window // bytes_each, 2**31):
-                    grown = self._grown(spec, replace(base, dtype=dtype), name, limit)
-                    cases += [] if grown is None else [grown]
-        return sorted(cases, key=lambda case: self.memory(spec, case))
-
-    def _grown(self, spec: Spec, case: Case, name: str, limit: int) -> Case | None:
-        """The case with the smallest size at which the largest tensor has more than `limit` elements."""
-        one, two = (_elements(spec, case.resized(**{name: n})) for n in (1024, 2048))
-        each = (two - one) / 1024
-        return case.resized(**{name: int(limit / each) + 1}) if each >= 1 else None
+                limits = (self._plan.window // bytes_each, 2**31)
+                cases += [replace(base, dtype=dtype).resized(**{name: int(n / each) + 1}) for n in limits]
+        return cases
 
     def combination(self, spec: Spec, base: Case, choose: random.Random) -> Case:
         """Everything at once, at random; each is as usual about half of the time."""
@@ -190,7 +207,7 @@ class Sweep:
             compiled=self._plan.compile and choose.random() < 0.5,
             seed=choose.randrange(2**31),
         )
-        while _elements(spec, case) > ELEMENTS:
+        while not _is_small(spec, case):
             largest = max(sizes, key=lambda name: sizes[name], default=None)
             if largest is None or sizes[largest] <= 1:
                 return case
@@ -211,27 +228,45 @@ class Sweep:
     def memory(self, spec: Spec, case: Case) -> int:
         """Bytes that a case is likely to need."""
         bytes_each = torch.finfo(getattr(torch, case.dtype)).bits // 8
-        return COPIES * bytes_each * sum(_element_counts(spec, case))
+        return COPIES * bytes_each * sum(_element_counts(spec, case, self._plan.memory // (COPIES * bytes_each)))
 
 
-def _in_turn(*lists: Sequence[Case]) -> Iterator[Case]:
+def _in_turn(sources: Sequence[Iterator[Case]]) -> Iterator[Case]:
     """The first of each, then the second of each, and so on."""
-    for place in range(max(map(len, lists), default=0)):
-        for cases in lists:
-            if place < len(cases):
-                yield cases[place]
+    left = list(sources)
+    while left:
+        for source in list(left):
+            if (case := next(source, None)) is None:
+                left.remove(source)
+            else:
+                yield case
 
 
-def _elements(spec: Spec, case: Case) -> int:
+def _is_small(spec: Spec, case: Case) -> bool:
+    """Whether the case is not about size."""
+    return _work(spec, case) <= WORK and _elements(spec, case, ELEMENTS) <= ELEMENTS
+
+
+def _work(spec: Spec, case: Case) -> float:
+    """Multiply-adds of a forward."""
+    return float(eval(spec.work, {}, case.names))
+
+
+def _elements(spec: Spec, case: Case, limit: int | None = None) -> int:
     """Of the largest tensor."""
-    return max(_element_counts(spec, case), default=0)
+    return max(_element_counts(spec, case, limit), default=0)
 
 
-def _element_counts(spec: Spec, case: Case) -> list[int]:
-    """Elements of every input and, where the operator runs on shapes alone, of the output."""
+def _element_counts(spec: Spec, case: Case, limit: int | None = None) -> list[int]:
+    """Elements of every input and, where the operator runs on shapes alone, of the output.
+
+    Where only a limit matters the operator is not asked when the inputs pass it, or when all sizes together cannot.
+    """
     shapes = {tensor: tensor.shape(case.names) for tensor in spec.inputs}
     counts = [torch.Size(shape).numel() for shape in shapes.values()]
-    if spec.function is None and not spec.setup:
+    sizes = [n for _, n in case.sizes]
+    decided = limit is not None and (sum(counts) > limit or math.prod(sizes) * max(sizes, default=1) <= limit)
+    if spec.function is None and not spec.setup and not decided:
         try:
             with torch.no_grad():
                 out = spec.bind(case.names)(

@@ -47,3 +47,55 @@ def test_a_function_without_forward_mode_is_probed_all_the_same():
     call = Call(NoForwardMode.apply, (values(40),))
     assert jvp(call, "0").ok
     assert jvp(planted_call(call, "0", find_fault("scaled")), "0").outcome == "failed"
+
+
+class WrongForwardMode(torch.autograd.Function):
+    """x^2, whose forward mode is three times too large, and whose backward is right."""
+
+    @staticmethod
+    def forward(x):
+        return x * x
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
+
+    @staticmethod
+    def backward(ctx, *grads):
+        (x,) = ctx.saved_tensors
+        return 2 * x * grads[0]
+
+    @staticmethod
+    def jvp(ctx, *tangents):
+        (x,) = ctx.saved_tensors
+        return 6 * x * tangents[0]
+
+
+def test_a_wrong_forward_mode_is_not_the_gradient_s_fault():
+    call = Call(WrongForwardMode.apply, (values(40),))
+    verdict = jvp(call, "0")
+    assert verdict.ok
+    assert "forward mode gives another derivative" in verdict.reason
+    assert jvp(planted_call(call, "0", find_fault("scaled")), "0").outcome == "failed"
+
+
+class Hinge(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.clamp_min(0)
+
+    @staticmethod
+    def backward(ctx, *grads):
+        (x,) = ctx.saved_tensors
+        return grads[0] * (x > 0)
+
+
+def test_differences_step_less_where_a_kink_is_near():
+    x = values(40)
+    x[7] = 2e-4  # within the longest step, and not within the shortest
+    u = torch.ones(40).double()
+    (got,) = central_difference(Call(Hinge.apply, (x.double(),)), "0", u)
+    torch.testing.assert_close(got, (x > 0).double(), rtol=1e-8, atol=1e-8)
+    assert jvp(Call(Hinge.apply, (x,)), "0").ok

@@ -54,3 +54,17 @@ def test_beyond_the_range_of_the_dtype_is_inconclusive():
 
 def test_a_call_that_does_not_work_in_float64_is_skipped():
     assert truth(Call(lambda x: x.float() * 2, (values(5),)), "0").outcome == "skipped"
+
+
+@pytest.mark.parametrize("size", [114, 4097])
+def test_coefficients_that_are_rounded_themselves_are_no_fault(size):
+    """The weights of an interpolation are differences of coordinates as large as the size."""
+
+    def stretch(x):
+        return torch.nn.functional.interpolate(x, size=(size * 2) // 3, mode="linear")
+
+    call = Call(stretch, (values(2, 3, size),), linear=("0",))
+    assert adjoint(call, "0").ok
+    assert truth(call, "0").ok
+    planted = planted_call(call, "0", find_fault("one-entry"))
+    assert truth(planted, "0").outcome == "failed"

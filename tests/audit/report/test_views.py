@@ -136,3 +136,16 @@ def test_what_is_no_code_and_no_report_is_refused(tmp_path):
     (tmp_path / "x.json").write_text("{}")
     with pytest.raises(InputError, match="--baseline"):
         narrowing(baseline=tmp_path / "x.json")
+
+
+def test_of_many_operators_the_healthy_ones_share_a_line():
+    covered = Coverage()
+    for number in range(60):
+        spec = Spec(f"f{number}", "x", (Input("x", "B"),), {"B": 2})
+        outcome = "failed" if number == 7 else "skipped" if number == 8 else "passed"
+        covered.add(Result(Case(spec.name, (("B", 2),)), outcome), spec)
+    assert [(row[0], *row[1:3]) for row in table(report(covered=covered))] == [
+        ("f7", 0, 1),
+        ("f8", 0, 0),
+        ("58 other operators", 58, 0),
+    ]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-
-from lanewise.audit.call import OUTPUT
+from lanewise.audit.catalogue.torch_convolutions import CONVOLUTIONS
 from lanewise.audit.spec import Input, Spec
 
 _SINGLE = ("float32",)  # kernels are single precision; everything else runs the reference
@@ -31,7 +29,7 @@ _SPLAT = (
         setup="from lanewise.splat import spherical_harmonics",
         dtypes=_SINGLE,
         values=_AS_DRAWN,
-        together=True,
+        compiles=True,
     ),
     Spec(
         "project_gaussians",
@@ -42,7 +40,7 @@ _SPLAT = (
         setup="from lanewise.splat import project_gaussians",
         dtypes=_SINGLE,
         values=_AS_DRAWN,
-        together=True,
+        compiles=True,
     ),
     Spec(
         "rasterization (colors)",
@@ -57,7 +55,7 @@ _SPLAT = (
         setup="from lanewise.splat import rasterization",
         dtypes=_SINGLE,
         values=_AS_DRAWN,
-        together=True,
+        compiles=True,
     ),
     Spec(
         "photometric_loss",
@@ -70,22 +68,13 @@ _SPLAT = (
         setup="from lanewise.train.photometric import photometric_loss",
         dtypes=_SINGLE,
         values=_AS_DRAWN,
-        together=True,
+        compiles=True,
     ),
 )
 
-_CONVOLUTION = (
-    Spec(
-        "lanewise.conv2d",
-        "conv2d(x, weight, bias, stride=stride, padding=padding)",
-        (Input("x", "B C H W"), Input("weight", "K C 3 3"), Input("bias", "K")),
-        {"B": 3, "C": 6, "K": 8, "H": 11, "W": 10},
-        options={"stride": (1, 2), "padding": (1, 0)},
-        linear=("x", "weight", "bias"),
-        batch={"x": 0, OUTPUT: 0},
-        setup="from lanewise.conv import conv2d",
-        together=True,
-    ),
+_CONVOLUTIONS = tuple(
+    conv.spec(f"lanewise.{conv.name}", conv.call, setup=f"from lanewise.conv import {conv.function}", compiles=True)
+    for conv in CONVOLUTIONS
 )
 
-SPECS: tuple[Spec, ...] = (*_SPLAT, *(_CONVOLUTION if importlib.util.find_spec("lanewise.conv") else ()))
+SPECS: tuple[Spec, ...] = (*_SPLAT, *_CONVOLUTIONS)

@@ -25,6 +25,7 @@ Push = Callable[[Call, str, Tensor], tuple[Tensor, ...]]  # J u of a call in one
 SCALES = (0.625, 0.75, 0.875)  # of a cotangent: so few bits that it stays exact; below 1: nothing overflows
 SALT = 0x1F83D9ABFB41BD6B  # see `seeded`
 BEYOND = "the gradient is beyond the range of its dtype"
+ALIKE = 0.1  # relative difference of outputs that are those of the same function
 SLICE_BYTES = 2**28  # of the outputs in float64 that the right side holds at a time
 
 
@@ -39,13 +40,19 @@ class Direction(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """A call whose gradient in one argument is looked at: the graph's ends, and whether it also works in float64."""
+    """A call whose gradient in one argument is looked at: the graph's ends, and how far it is from itself in float64,
+    relative to the outputs; infinite where that does not work."""
 
     call: Call
     argument: str
     leaves: Mapping[str, Tensor]
     outputs: tuple[Tensor, ...]
-    wide: bool
+    apart: float
+
+    @property
+    def wide(self) -> bool:
+        """Whether float64 works and is the same function there: not with other random numbers."""
+        return self.apart <= ALIKE
 
     def exact(self, part: Call) -> Call:
         """A part of the call in the precision of the right side."""
@@ -61,7 +68,7 @@ def begin(call: Call, argument: str, probe: str) -> Trial | Verdict:
         return skipped(probe, argument, "no output depends on it")
     if not all(bool(y.isfinite().all()) for y in outputs):
         return Verdict(probe, argument, "inconclusive", reason="the forward holds NaN or infinity")
-    return Trial(call, argument, leaves, outputs, _works_in_double(call, outputs))
+    return Trial(call, argument, leaves, outputs, _apart_in_double(call, outputs))
 
 
 def compare(
@@ -171,6 +178,7 @@ class Noise:
         length = _terms(trial, first, push) if trial.wide else numels(first.cotangents)
         self.context = tolerance.context(call, first.gradient, one_sided=coherent, reduction=length)
         self._sums = multilinear(call)
+        self._coefficients = trial.apart if trial.wide else 0.0
         size = math.sqrt(sum(d.norm**2 for d in directions))
         change = math.sqrt(sum(d.change**2 for d in directions) / (2 if self._sums else 1))
         self.measured = self._amplified(change / size) if size > 0 else 0.0
@@ -185,7 +193,10 @@ class Noise:
         numel, least = direction.gradient.numel(), self.least(direction)
         bound, measured = self.bound(direction), self.measured * direction.norm
         if self._sums:
-            return tolerance.sigma(least, bound, measured, numel)
+            sums = tolerance.sigma(least, bound, measured, numel)
+            # A linear map whose coefficients are rounded themselves (weights of an interpolation) is not that of
+            # float64, nor is its transpose: by as much as the forward shows.
+            return math.hypot(sums, self._coefficients * max(self._sizes(direction)[:2]))
         return max(least, measured, bound if numel < tolerance.FEW else 0.0)  # shaken inputs: safe as it is
 
     def bound(self, direction: Direction) -> float:
@@ -220,29 +231,34 @@ def multilinear(call: Call) -> bool:
 
 
 def shaken(call: Call, generator: torch.Generator) -> dict[str, Tensor]:
-    """Every tensor of the call, its elements moved by -1, 0 or 1 units in the last place of their own dtype."""
+    """Every tensor of the call, its elements moved by -1, 0 or 1 units in the last place of their own dtype.
+
+    They require gradients as before: a compiled function would be compiled anew.
+    """
     values = {}
     for name, x in call.tensors().items():
         step = torch.randint(-1, 2, x.shape, generator=generator, device=generator.device).to(x)
-        values[name] = x.detach() * (1 + torch.finfo(x.dtype).eps * step)
+        moved = x.detach() * (1 + torch.finfo(x.dtype).eps * step)
+        values[name] = moved.requires_grad_(x.requires_grad)
     return values
 
 
-def _works_in_double(call: Call, outputs: Sequence[Tensor]) -> bool:
-    """Whether float64 works and is the same function there: not with other random numbers. Of a few entries if many."""
+def _apart_in_double(call: Call, outputs: Sequence[Tensor]) -> float:
+    """`Trial.apart`, of a few entries where there are many."""
     if call.batch is not None and 8 * numels(outputs) > SLICE_BYTES:
         few = call.entries(0, 1)
         with torch.no_grad():
-            return _works_in_double(few, few.output())
+            return _apart_in_double(few, few.output())
     try:
         with torch.no_grad():
             values = call.double().output()
     except ForwardError:
-        return False
+        return math.inf
     if [y.shape for y in outputs] != [z.shape for z in values] or any(z.dtype != torch.float64 for z in values):
-        return False
-    pairs = zip(outputs, values, strict=True)
-    return all(norm(z) == 0 or norm(y, minus=z) <= 0.1 * norm(z) for y, z in pairs)
+        return math.inf
+    pairs = [(norm(y, minus=z), norm(z)) for y, z in zip(outputs, values, strict=True)]
+    apart = [off / size for off, size in pairs if size > 0]
+    return max(apart, default=0.0) if all(map(math.isfinite, apart)) else math.inf
 
 
 def _direction(trial: Trial, generator: torch.Generator, scale: float) -> Direction:

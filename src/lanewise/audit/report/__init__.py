@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from lanewise.audit.call import OUTPUT
 from lanewise.audit.examine import Result
 from lanewise.audit.finding import CODES, Finding
 from lanewise.audit.spec import Spec
@@ -193,7 +194,7 @@ def _missed(result: Result) -> float | None:
     """The worst argument's, each by its best probe."""
     best: dict[str, float] = {}
     for verdict in result.verdicts:
-        if verdict.outcome == "passed":
+        if verdict.outcome == "passed" and verdict.argument != OUTPUT:
             best[verdict.argument] = min(best.get(verdict.argument, 1.0), verdict.miss_probability(0.01))
     return max(best.values(), default=None)
 

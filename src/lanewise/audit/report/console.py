@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from statistics import median
 
 from lanewise.audit.finding import Finding
-from lanewise.audit.report import OUTCOMES, Report
+from lanewise.audit.report import OUTCOMES, Report, Row
 
 REASONS_SHOWN = 8
+LINES_SHOWN = 40
 
 
 def finding_lines(finding: Finding, script: str | None = None) -> Iterator[str]:
@@ -47,13 +48,24 @@ def region(ranges: object) -> str:
 
 def table(report: Report) -> list[list[object]]:
     """A line an operator: name, cases by outcome, and in half of those that passed, errors of 1% are missed with a
-    probability of at most this."""
+    probability of at most this. Of many operators, those that did nothing but pass share a line."""
+    groups = report.coverage.by_operator()
+    if len(groups) > LINES_SHOWN:
+        healthy = [name for name, mine in groups.items() if _plain(mine)]
+        together = [row for name in healthy for row in groups.pop(name)]
+        groups[f"{len(healthy)} other operators"] = together
     rows: list[list[object]] = []
-    for operator, mine in report.coverage.by_operator().items():
+    for operator, mine in groups.items():
         missed = [row.miss_probability for row in mine if row.miss_probability is not None]
         counts = [sum(row.outcome == outcome for row in mine) for outcome in OUTCOMES]
         rows.append([operator, *counts, median(missed) if missed else "-"])
     return rows
+
+
+def _plain(rows: Sequence[Row]) -> bool:
+    """Whether nothing failed and something passed."""
+    outcomes = {row.outcome for row in rows}
+    return "passed" in outcomes and not outcomes & {"failed", "crashed"}
 
 
 def reasons(report: Report) -> list[str]:

@@ -1,0 +1,141 @@
+"""Activations, functions of one number and of several, each element by itself or broadcast."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lanewise.audit.catalogue.table import MASK, MODERATE, POSITIVE, SIGNED_UNIT, UNIT, WIDE, op
+from lanewise.audit.spec import NORMAL, Spec
+
+_ABOVE_ONE = "torch.rand({shape}, {on}) + 1.1"
+
+# Expression by name; x is normal.
+_ACTIVATIONS = {
+    "relu": "F.relu(x)",
+    "relu6": "F.relu6(x * 4)",
+    "elu": "F.elu(x, 1.3)",
+    "selu": "F.selu(x)",
+    "celu": "F.celu(x, 1.3)",
+    "gelu": "F.gelu(x)",
+    "gelu_tanh": 'F.gelu(x, approximate="tanh")',
+    "silu": "F.silu(x)",
+    "mish": "F.mish(x)",
+    "softplus": "F.softplus(x, beta=1.5)",
+    "softsign": "F.softsign(x)",
+    "logsigmoid": "F.logsigmoid(x)",
+    "tanhshrink": "F.tanhshrink(x)",
+    "softshrink": "F.softshrink(x, 0.4)",
+    "hardshrink": "F.hardshrink(x, 0.4)",
+    "hardtanh": "F.hardtanh(x, -0.7, 0.9)",
+    "hardswish": "F.hardswish(x * 2)",
+    "hardsigmoid": "F.hardsigmoid(x * 2)",
+    "leaky_relu": "F.leaky_relu(x, 0.2)",
+    "threshold": "F.threshold(x, 0.1, 0.5)",
+    "sigmoid": "torch.sigmoid(x)",
+    "tanh": "torch.tanh(x)",
+    "sin": "torch.sin(x)",
+    "cos": "torch.cos(x)",
+    "atan": "torch.atan(x)",
+    "asinh": "torch.asinh(x)",
+    "erf": "torch.erf(x)",
+    "erfc": "torch.erfc(x)",
+    "square": "torch.square(x)",
+    "abs": "torch.abs(x)",
+    "sinc": "torch.sinc(x)",
+    "clamp": "torch.clamp(x, -0.5, 0.8)",
+    "nan_to_num": "torch.nan_to_num(x)",
+    "pow2": "x**2",
+    "pow3": "x**3",
+    "log_ndtr": "torch.special.log_ndtr(x)",
+    "ndtr": "torch.special.ndtr(x)",
+}
+# (expression, domain) by name, of functions that are not for every number or overflow.
+_UNARY: Mapping[str, tuple[str, str]] = {
+    "exp": ("torch.exp(x)", SIGNED_UNIT),
+    "exp2": ("torch.exp2(x)", SIGNED_UNIT),
+    "expm1": ("torch.expm1(x)", SIGNED_UNIT),
+    "sinh": ("torch.sinh(x)", SIGNED_UNIT),
+    "cosh": ("torch.cosh(x)", SIGNED_UNIT),
+    "tan": ("torch.tan(x)", SIGNED_UNIT),
+    "asin": ("torch.asin(x)", SIGNED_UNIT),
+    "acos": ("torch.acos(x)", SIGNED_UNIT),
+    "atanh": ("torch.atanh(x)", SIGNED_UNIT),
+    "erfinv": ("torch.erfinv(x)", SIGNED_UNIT),
+    "logit": ("torch.logit(x)", UNIT),
+    "entr": ("torch.special.entr(x)", UNIT),
+    "ndtri": ("torch.special.ndtri(x)", UNIT),
+    "acosh": ("torch.acosh(x)", _ABOVE_ONE),
+    "sqrt": ("torch.sqrt(x)", POSITIVE),
+    "rsqrt": ("torch.rsqrt(x)", POSITIVE),
+    "reciprocal": ("torch.reciprocal(x)", POSITIVE),
+    "log": ("torch.log(x)", POSITIVE),
+    "log2": ("torch.log2(x)", POSITIVE),
+    "log10": ("torch.log10(x)", POSITIVE),
+    "log1p": ("torch.log1p(x)", POSITIVE),
+    "lgamma": ("torch.lgamma(x)", POSITIVE),
+    "digamma": ("torch.digamma(x)", POSITIVE),
+    "polygamma": ("torch.polygamma(1, x)", POSITIVE),
+    "mvlgamma": ("torch.mvlgamma(x + 1, 2)", POSITIVE),
+    "i0": ("torch.i0(x)", POSITIVE),
+    "i0e": ("torch.special.i0e(x)", POSITIVE),
+    "i1": ("torch.special.i1(x)", POSITIVE),
+    "i1e": ("torch.special.i1e(x)", POSITIVE),
+    "erfcx": ("torch.special.erfcx(x)", POSITIVE),
+    "pow_fraction": ("x**1.7", POSITIVE),
+    "rpow": ("1.7**x", SIGNED_UNIT),
+}
+_LINEAR = {
+    "add": "x + y",
+    "sub": "x - 2 * y",
+    "mul": "x * y",
+    "add_alpha": "torch.add(x, y, alpha=0.5)",
+    "lerp": "torch.lerp(x, y, 0.25)",
+}
+# (expression, domains of x and y); y is broadcast.
+_BINARY: Mapping[str, tuple[str, str, str]] = {
+    "div": ("x / y", NORMAL, POSITIVE),
+    "pow": ("x**y", POSITIVE, NORMAL),
+    "atan2": ("torch.atan2(x, y)", NORMAL, NORMAL),
+    "fmod": ("torch.fmod(x, y)", NORMAL, POSITIVE),
+    "remainder": ("torch.remainder(x, y)", NORMAL, POSITIVE),
+    "hypot": ("torch.hypot(x, y)", NORMAL, NORMAL),
+    "maximum": ("torch.maximum(x, y)", NORMAL, NORMAL),
+    "minimum": ("torch.minimum(x, y)", NORMAL, NORMAL),
+    "fmax": ("torch.fmax(x, y)", NORMAL, NORMAL),
+    "fmin": ("torch.fmin(x, y)", NORMAL, NORMAL),
+    "copysign": ("torch.copysign(x, y)", NORMAL, NORMAL),
+    "logaddexp": ("torch.logaddexp(x, y)", NORMAL, NORMAL),
+    "logaddexp2": ("torch.logaddexp2(x, y)", NORMAL, NORMAL),
+    "xlogy": ("torch.xlogy(x, y)", NORMAL, POSITIVE),
+    "xlog1py": ("torch.special.xlog1py(x, y)", NORMAL, POSITIVE),
+    "clamp_tensor": ("torch.clamp(x, min=y)", NORMAL, NORMAL),
+}
+
+SPECS: tuple[Spec, ...] = (
+    *(op(name, source, "x: B C", "B=24 C=20", batch="x") for name, source in _ACTIVATIONS.items()),
+    *(op(name, source, "x: B C", "B=24 C=20", batch="x", draw={"x": domain})
+      for name, (source, domain) in _UNARY.items()),
+    *(op(name, source, "x: B C; y: C", "B=24 C=20", batch="x", linear="*") for name, source in _LINEAR.items()),
+    *(op(name, source, "x: B C; y: C", "B=24 C=20", batch="x", draw={"x": x, "y": y}, values=MODERATE)
+      for name, (source, x, y) in _BINARY.items()),
+    op("mul_column", "x * y", "x: B C; y: B 1", "B=24 C=20", batch="x y", linear="*"),
+    op("add_scalar_tensor", "x + y", "x: B C; y:", "B=24 C=20", batch="x", linear="*"),
+    op("lerp_tensor", "torch.lerp(x, y, w)", "x: B C; y: B C; w: B C", "B=24 C=20", batch="x y w", linear="*"),
+    op("addcmul", "torch.addcmul(x, y, z, value=0.5)", "x: B C; y: B C; z: C", "B=24 C=20", batch="x y", linear="*"),
+    op("addcdiv", "torch.addcdiv(x, y, z, value=0.5)", "x: B C; y: B C; z: C", "B=24 C=20", batch="x y",
+       linear="x y", draw={"z": POSITIVE}),
+    op("where", "torch.where(mask, x, y)", "x: B C; mask: B C; y: C", "B=24 C=20", batch="x mask", linear="*",
+       other={"mask": MASK}),
+    op("masked_fill", "x.masked_fill(mask, 1.5)", "x: B C; mask: B C", "B=24 C=20", batch="x mask", linear="*",
+       other={"mask": MASK}),
+    op("prelu", "F.prelu(x, weight)", "x: B C W; weight: C", "B=4 C=6 W=9", batch="x", linear="weight"),
+    op("ldexp", "torch.ldexp(x, y)", "x: B C; y: C", "B=24 C=20", batch="x", linear="*",
+       other={"y": "torch.randint(-3, 4, {shape}, {on})"}),
+    op("glu", "F.glu(x, -1)", "x: B 2*C", "B=24 C=20", batch="x"),
+    op("rrelu", "F.rrelu(x, 0.1, 0.3, training=True)", "x: B C", "B=24 C=20"),
+    op("complex_mul", "torch.view_as_real(torch.view_as_complex(x) * torch.view_as_complex(y))", "x: B C 2; y: C 2",
+       "B=24 C=20", batch="x", linear="*", dtypes=WIDE),
+    op("complex_abs", "torch.view_as_complex(x).abs()", "x: B C 2", "B=24 C=20", batch="x", dtypes=WIDE),
+    op("polar", "torch.view_as_real(torch.polar(r, angle))", "r: B C; angle: B C", "B=24 C=20", batch="r angle",
+       draw={"r": POSITIVE}, dtypes=WIDE),
+)  # fmt: skip
