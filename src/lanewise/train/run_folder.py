@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from lanewise.errors import InputError, StorageError
-from lanewise.io.files import atomic_write, make_folder, storage_error
+from lanewise.io.files import atomic_write, make_folder
 from lanewise.io.ply import load_ply
 from lanewise.io.scene import Gaussians
 from lanewise.train.checkpoint import Checkpoint, load_checkpoint
@@ -248,29 +248,6 @@ class RunFolder:
                 str(self.path), got="no config.yaml", expected="the folder of a training run", fix="check the path"
             ) from None
         return read_mapping(text, source=self._config_path)
-
-
-class MetricsLog:
-    """Appends records to metrics.jsonl, each a flushed line."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        try:
-            self._stream = path.open("a", encoding="utf-8")
-        except OSError as error:
-            raise storage_error(path, error) from error
-
-    def write(self, record: dict[str, Any]) -> None:
-        """Append a record. Raises `StorageError` when it cannot be written."""
-        try:
-            self._stream.write(json.dumps(record) + "\n")
-            self._stream.flush()
-        except OSError as error:
-            raise storage_error(self._path, error) from error
-
-    def close(self) -> None:
-        """Close the file."""
-        self._stream.close()
 
 
 def write_text(path: Path, text: str) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 import lanewise
 from lanewise.errors import InputError, LanewiseError
+from lanewise.io.json_lines import JsonLines
 from lanewise.io.ply import save_ply
 from lanewise.splat._backend import resolve_backend
 from lanewise.train.checkpoint import Checkpoint, checkpoint_bytes, save_checkpoint
@@ -23,7 +24,7 @@ from lanewise.train.observer import Observer, StepRecord, memory_bytes
 from lanewise.train.optimizer import GaussianOptimizer
 from lanewise.train.plan import Outcome, Plan
 from lanewise.train.render import Rasterizer, Renderer
-from lanewise.train.run_folder import MetricsLog, RunFolder
+from lanewise.train.run_folder import RunFolder
 from lanewise.train.strategy import Changes, DefaultStrategy, Strategy
 from lanewise.train.versions import versions
 
@@ -133,7 +134,7 @@ class Trainer:
         """
         self._require_space_to_begin()
         self.observer.on_start(self._info())
-        log = MetricsLog(self.run_folder.metrics_path)
+        log = JsonLines(self.run_folder.metrics_path)
         try:
             with deferred_interrupt() as interrupt, self.engine.running():
                 self.warmup_seconds = self.engine.warm_up(self.step, self.observer.on_compile)
@@ -237,7 +238,7 @@ class Trainer:
     def _due(self, every: int) -> bool:
         return self.step % every == 0 or self.step == self.config.steps
 
-    def _record(self, log: MetricsLog, outcome: Outcome, seconds: float) -> None:
+    def _record(self, log: JsonLines, outcome: Outcome, seconds: float) -> None:
         step, since = self._last_record
         rate = (self.step - step) / max(seconds - since, 1e-9)
         record = StepRecord(

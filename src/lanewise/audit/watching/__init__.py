@@ -1,0 +1,8 @@
+"""Watching a model while it trains: dead parameters, lost updates, NaN's origin, jumps, and probes of its layers."""
+
+from __future__ import annotations
+
+from lanewise.audit.watching.references import register_reference
+from lanewise.audit.watching.watcher import FindingError, FindingWarning, Watch, watch
+
+__all__ = ["FindingError", "FindingWarning", "Watch", "register_reference", "watch"]
