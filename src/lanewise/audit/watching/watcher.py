@@ -22,6 +22,7 @@ from lanewise.audit.watching.mailbox import Mailbox
 from lanewise.audit.watching.nonfinite import NonFinite
 from lanewise.audit.watching.norms import Block, Norms
 from lanewise.audit.watching.parameters import Model, Parameters
+from lanewise.audit.watching.probing import Covered, Probing
 from lanewise.audit.watching.updates import Updates
 from lanewise.audit.watching.zeros import Zeros
 from lanewise.errors import InputError, LanewiseError
@@ -111,13 +112,20 @@ class Watch:
         self._parameters = Parameters(model)
         self._mail, self._norms = Mailbox(), Norms(every)
         self._updates, self._zeros, self._jumps, self._nonfinite = Updates(seed), Zeros(), Jumps(), NonFinite()
+        self._probing = Probing(self._parameters.module, seed) if probe else None
         self._told: set[tuple[str, str, str]] = set()
         self._handles = self._hook(optimizer)
         self._log = None if log is None else JsonLines(log)
         self._closed = False
         self._write("start", every=every, parameters=len(self._parameters.current()), torch=torch.__version__)
+        self._listen()
 
     # --- the run
+
+    @property
+    def coverage(self) -> Mapping[tuple[str, str], Covered]:
+        """What the probes came to, by (place, argument)."""
+        return {} if self._probing is None else self._probing.coverage
 
     @property
     def looking(self) -> bool:
@@ -144,6 +152,8 @@ class Watch:
                 self._norms.send(self._mail, self.step, self._judge_norms)
                 self._count_rows(parameters, gradients)
                 self._updates.before(parameters, {} if scaled else gradients, optimizer)
+        if self.looking and self._probing is not None:
+            self._alarm(self._probing.judge(self.step))
 
     def after_step(self) -> None:
         """The parameters have changed."""
@@ -153,6 +163,7 @@ class Watch:
             with torch.no_grad():
                 self._compare_updates(self._parameters.current())
         self.step += 1
+        self._listen()
 
     def close(self) -> None:
         """Remove every hook, and tell what was still on its way."""
@@ -160,9 +171,12 @@ class Watch:
             return
         for handle in self._handles:
             handle.remove()
+        if self._probing is not None:
+            self._probing.disarm()
+            self.notes |= self._probing.notes
         self._mail.collect(wait=True)
         self._closed = True
-        self._write("end", findings=len(self.findings), notes=self.notes)
+        self._write("end", findings=len(self.findings), notes=self.notes, coverage=self._coverage())
         if self._log is not None:
             self._log.close()
 
@@ -175,6 +189,11 @@ class Watch:
         self.close()
 
     # --- what is looked at
+
+    def _listen(self) -> None:
+        """Before a step that is looked at, have hooks in place."""
+        if self.looking and self._probing is not None:
+            self._probing.arm()
 
     def _judge_norms(self, block: Block) -> None:
         self._write("norms", last=block.first + len(block.values) - 1, norm=_total(block))
@@ -245,6 +264,12 @@ class Watch:
         elif self.on_finding == "warn":
             step = finding.evidence["step"]
             warnings.warn(f"{finding} in step {step}. {finding.cause}", FindingWarning, stacklevel=2)
+
+    def _coverage(self) -> list[dict[str, Any]]:
+        return [] if self._probing is None else [
+            {"place": place, "argument": argument, **vars(covered)}
+            for (place, argument), covered in self._probing.coverage.items()
+        ]
 
     def _write(self, event: str, **facts: Any) -> None:
         if self._log is not None:
