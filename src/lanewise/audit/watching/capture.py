@@ -120,8 +120,8 @@ def module_call(module: nn.Module, kind: Kind, capture: Capture, argument: str, 
 
     def run(**tensors: Tensor) -> Any:
         args, kwargs = capture.arguments(tensors)
-        dtype = tensors[argument].dtype
-        buffers = {name: b.to(dtype if b.is_floating_point() else b.dtype, copy=True) for name, b in module.named_buffers()}
+        wide = tensors[argument].dtype == torch.float64
+        buffers = {n: b.double() if wide and b.is_floating_point() else b.clone() for n, b in module.named_buffers()}
         state = {**{name: tensors[name] for name in parameters}, **buffers}
         return torch.func.functional_call(bare, {f"layer.{n}": t for n, t in state.items()}, args, kwargs)
 
@@ -174,9 +174,7 @@ def _call(
     if along is None or layout in ("expanded", "ones"):
         if work > LEAST_PARTS * most:
             raise TooLargeError(f"it takes {work:.2g} multiplications in float64, and cannot be cut")
-        return Call(
-            run, kwargs=named, wrt=(argument,), linear=linear, reference=reference, cotangent=layout, seed=seed
-        )
+        return Call(run, kwargs=named, wrt=(argument,), linear=linear, reference=reference, cotangent=layout, seed=seed)
     first = next(name for name in along if name != OUTPUT)
     entries = named[first].shape[along[first]]
     each = max(1, work // max(1, entries))

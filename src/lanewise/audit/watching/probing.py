@@ -29,7 +29,10 @@ AGAIN = 2  # more times that a failed probe must fail, with other directions
 # What the probes' measurements bound: at most one false alarm in 10,000 clean probes (benchmarks/audit_power.py), and
 # repeats that draw anew.
 FALSE_ALARM = 1e-4 ** (1 + AGAIN)
-UNITS, APART = 1024, 0.1  # roundings by which a forward pass may differ from torch's, and the largest relative difference
+UNITS, APART = (
+    1024,
+    0.1,
+)  # roundings by which a forward pass may differ from torch's, and the largest relative difference
 MISSES = 2  # steps in which a suspect was not called; then it is left out
 
 
@@ -297,4 +300,3 @@ def _unfit(module: nn.Module) -> str | None:
     if any(hasattr(p, "to_local") or hasattr(p, "_fsdp_flattened") for p in module.parameters()):
         return "its parameters are sharded"
     return None
-

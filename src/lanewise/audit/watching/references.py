@@ -64,9 +64,7 @@ def _attention(
 _SITES: dict[tuple[int, str], Site] = {}
 
 
-def register_reference(
-    function: Any, reference: Callable[..., Any], *, batch: Mapping[str, int] | None = None
-) -> None:
+def register_reference(function: Any, reference: Callable[..., Any], *, batch: Mapping[str, int] | None = None) -> None:
     """Tell `watch` what a function computes, so that it can probe the function's gradients in a training run.
 
     Args:

@@ -266,10 +266,14 @@ class Watch:
             warnings.warn(f"{finding} in step {step}. {finding.cause}", FindingWarning, stacklevel=2)
 
     def _coverage(self) -> list[dict[str, Any]]:
-        return [] if self._probing is None else [
-            {"place": place, "argument": argument, **vars(covered)}
-            for (place, argument), covered in self._probing.coverage.items()
-        ]
+        return (
+            []
+            if self._probing is None
+            else [
+                {"place": place, "argument": argument, **vars(covered)}
+                for (place, argument), covered in self._probing.coverage.items()
+            ]
+        )
 
     def _write(self, event: str, **facts: Any) -> None:
         if self._log is not None:
