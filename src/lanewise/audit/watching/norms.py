@@ -61,6 +61,10 @@ class Norms:
         self._rows += 1
         self._excused |= excused
 
+    def sound(self) -> bool:
+        """Whether the newest row is finite; waits for the device."""
+        return self._table is None or bool(self._table[(self._rows - 1) % self._most].isfinite().all())
+
     def send(self, mail: Mailbox, step: int, then: Callable[[Block], None]) -> None:
         """Have the rows since the last reading brought to the host; `step` was the last."""
         if self._table is None or not self._rows:

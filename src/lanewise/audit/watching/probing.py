@@ -23,6 +23,7 @@ from lanewise.audit.watching.capture import Capture, TooLargeError, function_cal
 from lanewise.audit.watching.layers import ACTIVATIONS, Kind, kind_of, parametrized
 from lanewise.audit.watching.parameters import described
 from lanewise.audit.watching.references import Site, sites
+from lanewise.audit.watching.trace import leaves
 
 DIRECTIONS = 2
 AGAIN = 2  # more times that a failed probe must fail, with other directions
@@ -208,6 +209,7 @@ class Probing:
     def _of_layers(self, model: nn.Module | None) -> Iterator[Suspect]:
         if model is None:
             return
+        hooked = {p.rpartition(".")[0] for p, _ in leaves(model)} | {p for p, _ in leaves(model)}
         inside: list[str] = []  # of modules that are suspects as a whole
         for path, module in model.named_modules():
             if any(path.startswith(f"{whole}.") for whole in inside):
@@ -218,7 +220,11 @@ class Probing:
                     self.notes[place] = "not probed: no reference is registered for layers of its kind"
                 continue
             inside.append(path)
-            why = kind.refuse(module) or _unfit(module)
+            why = (
+                kind.refuse(module)
+                or _unfit(module)
+                or (None if path in hooked else "it is compiled as a part of another module")
+            )
             if why is not None:
                 self.notes[place] = f"not probed: {why}"
                 continue

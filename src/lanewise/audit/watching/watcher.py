@@ -23,8 +23,10 @@ from lanewise.audit.watching.nonfinite import NonFinite
 from lanewise.audit.watching.norms import Block, Norms
 from lanewise.audit.watching.parameters import Model, Parameters
 from lanewise.audit.watching.probing import Covered, Probing
+from lanewise.audit.watching.replay import Replay
+from lanewise.audit.watching.trace import Passed, Trace, compiled
 from lanewise.audit.watching.updates import Updates
-from lanewise.audit.watching.zeros import Zeros
+from lanewise.audit.watching.zeros import Zeros, reason
 from lanewise.errors import InputError, LanewiseError
 from lanewise.io.json_lines import JsonLines
 
@@ -113,6 +115,15 @@ class Watch:
         self._mail, self._norms = Mailbox(), Norms(every)
         self._updates, self._zeros, self._jumps, self._nonfinite = Updates(seed), Zeros(), Jumps(), NonFinite()
         self._probing = Probing(self._parameters.module, seed) if probe else None
+        # Where nobody waits for a device, a step that goes wrong is looked into before the update spoils the parameters.
+        at_once = every == 1 or next(iter(self._parameters.current().values())).device.type == "cpu"
+        module = self._parameters.module
+        self._replay = Replay(module) if at_once and module is not None and not compiled(module) else None
+        self._forward: Passed | None = None
+        self._trace: Trace | None = None
+        self._order: tuple[str, ...] = ()  # paths of layers, as they run
+        self._explained: set[str] = set()  # of which the reason is known
+        self._zero: dict[str, int] = {}  # parameters whose gradient is zero for a reason to be found, and for how long
         self._told: set[tuple[str, str, str]] = set()
         self._handles = self._hook(optimizer)
         self._log = None if log is None else JsonLines(log)
@@ -148,10 +159,16 @@ class Watch:
         scaled = getattr(optimizer, "found_inf", None) is not None
         with torch.no_grad():
             self._norms.record(parameters, gradients, excused=scaled)
+            if self._replay is not None and not scaled and not self._norms.sound():
+                self._forward = self._replay.origin()
+                self._drop_replay()
+                self._norms.send(self._mail, self.step, self._judge_norms)
             if self.looking:
                 self._norms.send(self._mail, self.step, self._judge_norms)
                 self._count_rows(parameters, gradients)
                 self._updates.before(parameters, {} if scaled else gradients, optimizer)
+        if self.looking:
+            self._read_trace()
         if self.looking and self._probing is not None:
             self._alarm(self._probing.judge(self.step))
 
@@ -174,6 +191,9 @@ class Watch:
         if self._probing is not None:
             self._probing.disarm()
             self.notes |= self._probing.notes
+        self._drop_replay()
+        if self._trace is not None:
+            self._trace.remove()
         self._mail.collect(wait=True)
         self._closed = True
         self._write("end", findings=len(self.findings), notes=self.notes, coverage=self._coverage())
@@ -190,23 +210,68 @@ class Watch:
 
     # --- what is looked at
 
+    def _execution(self) -> tuple[dict[str, int], dict[int, str]]:
+        """Of each parameter the number of its layer in the order of execution, and how findings call the layers."""
+        number = {path: i for i, path in enumerate(self._order)}
+        names = self._parameters.current()
+        places = {name: number[path] for name in names if (path := self._parameters.owner(name)[0]) in number}
+        return places, {i: self._parameters.described(name) for name, i in places.items()}
+
+    def _drop_replay(self) -> None:
+        if self._replay is not None:
+            self._replay.remove()
+            self._replay = None
+
     def _listen(self) -> None:
         """Before a step that is looked at, have hooks in place."""
+        module = self._parameters.module
+        if self.looking and module is not None and (self._zero or not self._order):
+            self._trace = Trace(module)
         if self.looking and self._probing is not None:
             self._probing.arm()
 
     def _judge_norms(self, block: Block) -> None:
         self._write("norms", last=block.first + len(block.values) - 1, norm=_total(block))
-        self._alarm(self._nonfinite.judge(block, {}, {}))
+        places, called = self._execution()
+        self._alarm(self._nonfinite.judge(block, places, called, self._forward))
         self._alarm(self._jumps.judge(block))
         for name, steps in self._zeros.judge(block):
             self._suspect(name, steps, block.first + len(block.values) - 1)
         self.notes |= dict.fromkeys(self._zeros.unused, "unused: it has no gradient")
 
     def _suspect(self, name: str, steps: int, step: int) -> None:
-        cause = "its gradient is lost on the way: a kernel that writes nothing, or a function that hands out zeros"
-        evidence = {"steps with a gradient of exactly zero": steps}
-        self._alarm([Alarm("LW401", name, step, 0.0, cause, evidence)])
+        """Ask why a gradient has been zero for so many steps: at the next look, where there are layers to ask."""
+        if name in self._explained:
+            return
+        if self._parameters.module is not None:
+            self._zero[name] = steps
+            return
+        self._explained.add(name)
+        cause = (
+            "lost on its way: a kernel that writes nothing, or a function that hands out zeros. Where the loss does "
+        )
+        cause += "not depend on it, do not give it to watch"
+        self._alarm([_dead(name, step, steps, cause)])
+
+    def _read_trace(self) -> None:
+        """What every layer saw in this step."""
+        trace, self._trace = self._trace, None
+        if trace is None:
+            return
+        trace.remove()
+        self._order = trace.order or ("",)
+        passed = trace.read() if self._zero else []
+        for name, steps in self._zero.items():
+            why = reason(self._parameters.owner(name)[0], passed)
+            self._explained.add(name)
+            if why.lost:
+                self._alarm([_dead(name, self.step, steps, why.text)])
+                continue
+            self.notes[name] = why.text
+            self._write("zero", parameter=name, reason=why.text)
+            if why.suspect is not None and self._probing is not None:
+                self._probing.urge(why.suspect, "input")
+        self._zero.clear()
 
     def _count_rows(self, parameters: Mapping[str, Tensor], gradients: Mapping[str, Tensor]) -> None:
         """Send off which rows are zero in one gradient and not in its siblings."""
@@ -307,6 +372,11 @@ class Watch:
     def _mine(self, optimizer: Optimizer) -> bool:
         own = {id(p) for p in self._parameters.current().values()}
         return any(id(p) in own for group in optimizer.param_groups for p in group["params"])
+
+
+def _dead(name: str, step: int, steps: int, cause: str) -> Alarm:
+    # A gradient that rounds to exactly zero in every element for so many steps has no law: the layers were asked.
+    return Alarm("LW401", name, step, 0.0, cause, {"steps with a gradient of exactly zero": steps})
 
 
 def _total(block: Block) -> float:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from lanewise.audit.watching.norms import ABSENT, Block
+from lanewise.audit.watching.trace import Passed
 
 PATIENCE = 20  # steps with a gradient of exactly zero before anybody asks why (zero-initialised gates need one or two)
 
@@ -31,3 +33,37 @@ class Zeros:
         for name, steps in self._steps.items():
             if steps >= PATIENCE and name in block.names:
                 yield name, steps
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a gradient is zero.
+
+    Attributes:
+        lost: whether it is the gradient's own backward pass that loses it.
+        text: what was seen.
+        suspect: path of the layer whose input gradient may be the one that is lost; None where there is none.
+    """
+
+    lost: bool
+    text: str
+    suspect: str | None = None
+
+
+def reason(path: str, passed: Sequence[Passed]) -> Reason:
+    """Why the gradients of the layer at `path` are zero, from one step seen from every layer."""
+    numbers = [i for i, layer in enumerate(passed) if layer.path == path]
+    if not numbers:
+        return Reason(False, "unused: its layer was not called, or runs where no hook is (torch.compile)")
+    layer, after = passed[numbers[0]], passed[numbers[0] + 1 :]
+    if layer.reached and layer.given:
+        return Reason(True, "the gradient that arrives at its layer is not zero, and neither is the layer's input")
+    if layer.reached:
+        return Reason(False, "off: its layer's input is all zero")
+    if not layer.positive:
+        return Reason(False, "off: its layer's output is nowhere above zero, and no gradient comes back (dead ReLU)")
+    alive = next((other for other in after if other.reached), None)
+    if alive is None:
+        return Reason(False, "no gradient arrives, at no layer after it either: the loss does not depend on it")
+    text = f"no gradient arrives at its layer: it ends in {alive.place}, or between the two"
+    return Reason(False, text, alive.path)
