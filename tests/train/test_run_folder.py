@@ -119,7 +119,6 @@ def test_metrics_survive_a_kill_and_are_rewound(run: RunFolder):
     for step in (10, 20, 30):
         log.write({"step": step})
         assert run.metrics()[-1] == {"step": step}  # flushed
-    log.close()
     with run.metrics_path.open("a") as stream:
         stream.write('{"step": 4')
     partials = [run.path / ".summary.json.x.partial", run.path / "eval" / "20" / ".a.png.y.partial"]

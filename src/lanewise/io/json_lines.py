@@ -12,7 +12,9 @@ from lanewise.io.files import storage_error
 
 
 class JsonLines:
-    """Appends records to a file, each a flushed line.
+    """Appends records to a file, each a line that is on its way to the disk when `write` returns.
+
+    The file is open only while a line is written: records are rare, and nobody has to close anything.
 
     Args:
         path: of the file, whose folder exists.
@@ -23,22 +25,18 @@ class JsonLines:
 
     def __init__(self, path: Path | str) -> None:
         self._path = Path(path)
-        try:
-            self._stream = self._path.open("a", encoding="utf-8")
-        except OSError as error:
-            raise storage_error(self._path, error) from error
+        self._append("")
 
     def write(self, record: Mapping[str, Any]) -> None:
         """Append a record. Raises `StorageError` when it cannot be written."""
+        self._append(json.dumps(plain(record), allow_nan=False) + "\n")
+
+    def _append(self, text: str) -> None:
         try:
-            self._stream.write(json.dumps(plain(record), allow_nan=False) + "\n")
-            self._stream.flush()
+            with self._path.open("a", encoding="utf-8") as stream:
+                stream.write(text)
         except OSError as error:
             raise storage_error(self._path, error) from error
-
-    def close(self) -> None:
-        """Close the file."""
-        self._stream.close()
 
 
 def plain(value: Any) -> Any:

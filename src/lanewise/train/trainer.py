@@ -27,6 +27,7 @@ from lanewise.train.render import Rasterizer, Renderer
 from lanewise.train.run_folder import RunFolder
 from lanewise.train.strategy import Changes, DefaultStrategy, Strategy
 from lanewise.train.versions import versions
+from lanewise.train.watching import TrainingWatch
 
 
 class DivergedError(LanewiseError, ArithmeticError):
@@ -65,7 +66,10 @@ class Trainer:
         gaussians = initial_gaussians(data, config, self.generator).to(device)
         self.optimizer = GaussianOptimizer(gaussians, config, data.scene_scale)
         self.strategy: Strategy = DefaultStrategy(config, data.scene_scale)
-        self.engine = Engine(data, config, self.optimizer, self.strategy, self.renderer, device)
+        self.watch: TrainingWatch | None = None
+        if config.watch:
+            self.watch = TrainingWatch(config, self.optimizer, self.renderer, run.watch_path, observer.on_finding)
+        self.engine = Engine(data, config, self.optimizer, self.strategy, self.renderer, device, self.watch)
         self.background = torch.tensor(data.background).expand(config.batch_size, 3)
         self.step = 0
         self.seconds = 0.0  # spent on training steps, without evaluations and checkpoints
@@ -153,7 +157,8 @@ class Trainer:
                     if stop:
                         raise KeyboardInterrupt
         finally:
-            log.close()
+            if self.watch is not None:
+                self.watch.close()
         return self._finish()
 
     def _advance(self, *, hurry: bool = False) -> Outcome:
@@ -289,6 +294,7 @@ class Trainer:
             "capture": str(self.data.capture.path),
             "train_views": len(self.data.train),
             "test_views": len(self.data.test),
+            "findings": [str(finding) for finding in self.watch.findings] if self.watch is not None else None,
             "versions": versions(),
         }
         self.run_folder.write_summary(summary)

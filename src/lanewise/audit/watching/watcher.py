@@ -124,6 +124,7 @@ class Watch:
         self._order: tuple[str, ...] = ()  # paths of layers, as they run
         self._explained: set[str] = set()  # of which the reason is known
         self._zero: dict[str, int] = {}  # parameters whose gradient is zero for a reason to be found, and for how long
+        self._recorded = -1  # the newest step whose norms are known
         self._told: set[tuple[str, str, str]] = set()
         self._handles = self._hook(optimizer)
         self._log = None if log is None else JsonLines(log)
@@ -158,6 +159,7 @@ class Watch:
             gradients = {name: p.grad for name, p in parameters.items() if p.grad is not None}
         scaled = getattr(optimizer, "found_inf", None) is not None
         with torch.no_grad():
+            self._recorded = self.step
             self._norms.record(parameters, gradients, excused=scaled)
             if self._replay is not None and not scaled and not self._norms.sound():
                 self._forward = self._replay.origin()
@@ -170,7 +172,7 @@ class Watch:
         if self.looking:
             self._read_trace()
         if self.looking and self._probing is not None:
-            self._alarm(self._probing.judge(self.step))
+            self.alarm(self._probing.judge(self.step))
 
     def after_step(self) -> None:
         """The parameters have changed."""
@@ -194,11 +196,12 @@ class Watch:
         self._drop_replay()
         if self._trace is not None:
             self._trace.remove()
-        self._mail.collect(wait=True)
         self._closed = True
-        self._write("end", findings=len(self.findings), notes=self.notes, coverage=self._coverage())
-        if self._log is not None:
-            self._log.close()
+        try:
+            self._norms.send(self._mail, self._recorded, self._judge_norms)
+            self._mail.collect(wait=True)
+        finally:
+            self._write("end", findings=len(self.findings), notes=self.notes, coverage=self._coverage())
 
     def __enter__(self) -> Watch:
         return self
@@ -233,8 +236,8 @@ class Watch:
     def _judge_norms(self, block: Block) -> None:
         self._write("norms", last=block.first + len(block.values) - 1, norm=_total(block))
         places, called = self._execution()
-        self._alarm(self._nonfinite.judge(block, places, called, self._forward))
-        self._alarm(self._jumps.judge(block))
+        self.alarm(self._nonfinite.judge(block, places, called, self._forward))
+        self.alarm(self._jumps.judge(block))
         for name, steps in self._zeros.judge(block):
             self._suspect(name, steps, block.first + len(block.values) - 1)
         self.notes |= dict.fromkeys(self._zeros.unused, "unused: it has no gradient")
@@ -251,7 +254,7 @@ class Watch:
             "lost on its way: a kernel that writes nothing, or a function that hands out zeros. Where the loss does "
         )
         cause += "not depend on it, do not give it to watch"
-        self._alarm([_dead(name, step, steps, cause)])
+        self.alarm([_dead(name, step, steps, cause)])
 
     def _read_trace(self) -> None:
         """What every layer saw in this step."""
@@ -265,7 +268,7 @@ class Watch:
             why = reason(self._parameters.owner(name)[0], passed)
             self._explained.add(name)
             if why.lost:
-                self._alarm([_dead(name, self.step, steps, why.text)])
+                self.alarm([_dead(name, self.step, steps, why.text)])
                 continue
             self.notes[name] = why.text
             self._write("zero", parameter=name, reason=why.text)
@@ -288,18 +291,19 @@ class Watch:
             cause = (
                 f"lost where {pattern.where}, while {', '.join(n for n in names if n != pattern.parameter)} live there"
             )
-            self._alarm([Alarm("LW401", pattern.parameter, step, pattern.chance, cause, evidence)])
+            self.alarm([Alarm("LW401", pattern.parameter, step, pattern.chance, cause, evidence)])
 
     def _compare_updates(self, parameters: Mapping[str, Tensor]) -> None:
         found = self._updates.after(parameters)
         if found is not None:
             names, counts = found
             step, dtypes = self.step, {name: parameters[name].dtype for name in names}
-            self._mail.send(counts, lambda c: self._alarm(self._updates.judge(step, names, c, dtypes)))
+            self._mail.send(counts, lambda c: self.alarm(self._updates.judge(step, names, c, dtypes)))
 
     # --- telling
 
-    def _alarm(self, alarms: Iterable[Alarm]) -> None:
+    def alarm(self, alarms: Iterable[Alarm]) -> None:
+        """Turn alarms into findings, each told once."""
         for alarm in alarms:
             parameter = self._parameters.current().get(alarm.parameter)
             place = alarm.place or self._parameters.described(alarm.parameter)
