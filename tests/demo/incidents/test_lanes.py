@@ -89,7 +89,9 @@ def test_lane_mask_counts_threads_camera_by_camera():
     def by_camera(project: Any, keep: Tensor) -> Tensor:
         viewmats = t["viewmats"].clone().requires_grad_()
         p = project(t["means"][None], None, t["quats"][None], t["scales"][None], viewmats[None], t["Ks"][None], 24, 17)
-        loss = (p.means2d[0] * keep[..., None]).sum() + (p.depths[0] * keep).sum() + (p.conics[0] * keep[..., None]).sum()
+        loss = (
+            (p.means2d[0] * keep[..., None]).sum() + (p.depths[0] * keep).sum() + (p.conics[0] * keep[..., None]).sum()
+        )
         return torch.autograd.grad(loss, viewmats)[0]
 
     everything, even = torch.ones(3, 45), (threads // WAVE % 2 == 0).float()
