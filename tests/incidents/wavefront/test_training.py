@@ -7,6 +7,7 @@ import pytest
 from lanewise.demo.incidents import came_true
 from lanewise.demo.incidents import wavefront as waves
 
+# Too short to see what tile and lane-mask cost in PSNR; the first densification is in it.
 SHORT = waves.Scale(width=48, height=36, views=9, points=1200, steps=130)
 
 
@@ -17,7 +18,7 @@ def test_a_short_run_shows_which_cause_stops_densification_and_watch_names_each(
     assert block.born == 0
     assert "NaN" in block.ended
     assert min(healthy.born, tile.born, masks.born) > 0
-    assert max(tile.psnr, masks.psnr, block.psnr) < healthy.psnr
+    assert block.psnr < min(healthy.psnr, tile.psnr, masks.psnr) - 3
     assert not healthy.watched
     for run in (tile, masks, block):
         assert run.same_picture
