@@ -23,7 +23,7 @@ from lanewise.train.render import Rasterizer
 
 TILE = 8  # pixels
 MOST = 2048  # Gaussians that a tile's truth is computed of; a tile with more of them is not looked at
-DRAWS = 3  # tiles whose gradients must all be wrong
+DRAWS = 3  # tiles whose gradients must all be wrong, where they are wrong by little
 TRIES = 8  # tiles that are drawn until one is fit for a probe
 # A truth that does not replay the renderer's own decisions (which pairs count, in which order) is off by more than
 # rounding where one of them falls the other way. Pixels where the picture shows it are left out; what it does not show
@@ -31,7 +31,8 @@ TRIES = 8  # tiles that are drawn until one is fit for a probe
 ROOM = 32.0
 SEEN = 1e-5  # difference of a colour that rounding alone does not make, where the largest colours are about 1
 DIFFERENT = 0.05  # of a tile's pixels may be left out
-FALSE_ALARM = 1e-6  # of three tiles, each of which the gate itself lets through
+PLAINLY = 0.02  # relative error that needs no other tile: a pair that the picture does not show weighs less
+FALSE_ALARM = 1e-6  # of tiles whose gradients pass the gate wherever a kernel's tests have looked
 
 
 @dataclass(frozen=True)
@@ -68,18 +69,17 @@ class RendererProbe:
         self.coverage: dict[str, int] = {"passed": 0, "failed": 0, "skipped": 0}
 
     def judge(self, step: int, params: Mapping[str, Tensor], shot: Shot) -> Iterator[Alarm]:
-        """Look at some tiles of the picture, until one is right or all are wrong in one of the tensors."""
+        """Look at a tile of the picture, and at others to believe a small error: it must be there in all of them."""
         wrong: dict[str, Alarm] = {}
         for draw in range(DRAWS):
             found = self._one_tile(step, params, shot)
             if found is None:
                 self.coverage["skipped"] += 1
                 return
-            wrong = found if draw == 0 else {name: alarm for name, alarm in wrong.items() if name in found}
-            if not wrong:
-                self.coverage["passed"] += 1
-                return
-        self.coverage["failed"] += 1
+            wrong = found if draw == 0 else {name: a for name, a in wrong.items() if name in found or _plainly(a)}
+            if all(map(_plainly, wrong.values())):
+                break
+        self.coverage["failed" if wrong else "passed"] += 1
         yield from wrong.values()
 
     def _one_tile(self, step: int, params: Mapping[str, Tensor], shot: Shot) -> dict[str, Alarm] | None:
@@ -120,6 +120,10 @@ class RendererProbe:
         corner = means2d.new_tensor([x, y])
         near = (means2d >= corner - radii - 1) & (means2d <= corner + TILE + radii + 1)
         return x, y, (visible & near.all(-1)).nonzero()[:, 0]
+
+
+def _plainly(alarm: Alarm) -> bool:
+    return not alarm.evidence["relative_error"] < PLAINLY  # NaN is plain
 
 
 @dataclass(frozen=True)
@@ -191,7 +195,6 @@ def _compared(
             "looks_like": looks,
             "tile": list(tile),
             "gaussians": len(reach),
-            "confirmed": f"on {DRAWS - 1} of {DRAWS - 1} other tiles",
         }
         cause = (
             f"the renderer's backward pass, where the gradient of its picture lies in one tile; it looks like {looks}"

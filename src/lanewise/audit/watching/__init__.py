@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lanewise.audit.watching.references import register_reference
-from lanewise.audit.watching.watcher import FindingError, FindingWarning, Watch, watch
+from lanewise.audit.watching.telling import FindingError, FindingWarning
+from lanewise.audit.watching.watcher import Watch, watch
 
 __all__ = ["FindingError", "FindingWarning", "Watch", "register_reference", "watch"]

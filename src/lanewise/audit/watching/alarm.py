@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from lanewise.audit.finding import Finding
+from lanewise.audit.watching.parameters import Parameters
+
 
 @dataclass(frozen=True)
 class Alarm:
@@ -30,3 +33,19 @@ class Alarm:
     evidence: Mapping[str, Any] = field(default_factory=dict)
     place: str | None = None
     argument: str | None = None
+
+    def finding(self, parameters: Parameters) -> Finding:
+        """The finding that is told."""
+        parameter = parameters.current().get(self.parameter)
+        argument = self.argument or self.parameter.rpartition(".")[2]
+        known = parameter is not None
+        return Finding(
+            self.code,
+            self.place or parameters.described(self.parameter),
+            argument,
+            {argument: list(parameter.shape)} if known else {},
+            str(parameter.dtype).removeprefix("torch.") if known else "",
+            {"device": str(parameter.device)} if known else {},
+            {"step": self.step, "false_alarm_probability": self.false_alarm, **self.evidence},
+            cause=self.cause,
+        )

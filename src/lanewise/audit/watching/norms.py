@@ -88,7 +88,8 @@ def _norms(gradients: Sequence[Tensor], device: torch.device) -> Tensor:
     found: list[Tensor] = [gradients[0]] * len(gradients)
     for (_, dtype), members in kinds.items():
         wide = None if dtype.itemsize >= 4 else torch.float32
-        for i, norm in zip(members, torch._foreach_norm([gradients[i] for i in members], 2, dtype=wide), strict=True):
+        norms = torch._foreach_norm([gradients[i] for i in members], 2, dtype=wide)  # pyright: ignore[reportPrivateImportUsage]
+        for i, norm in zip(members, norms, strict=True):
             found[i] = norm
     if len(kinds) == 1:
         return torch.stack(found).float()

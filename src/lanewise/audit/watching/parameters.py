@@ -71,7 +71,7 @@ def _source(model: Any) -> Callable[[], Mapping[str, Tensor]]:
     if isinstance(model, Mapping):
         return lambda: model
     if callable(model):
-        return model
+        return model  # pyright: ignore[reportReturnType]
     raise InputError(
         "model",
         got=type(model).__name__,

@@ -140,6 +140,10 @@ class Probing:
         if verdict.outcome == "failed":
             yield self._alarm(suspect, capture, argument, step, verdict)
 
+    def covered(self) -> list[dict[str, Any]]:
+        """The coverage as a list, for a log."""
+        return [{"place": p, "argument": a, **vars(covered)} for (p, a), covered in self.coverage.items()]
+
     # --- one probe
 
     def _verdict(self, suspect: Suspect, capture: Capture, argument: str) -> Verdict:
@@ -234,7 +238,8 @@ class Probing:
     # --- listening
 
     def _on_forward(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        if not torch.compiler.is_compiling():
+        # Without gradients: an evaluation in between, or the first pass of a checkpointed layer, which is run again.
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
             self._keep(module.forward, args, kwargs, output)
 
     def _keep(self, forward: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> None:
@@ -252,7 +257,7 @@ class _Replaced:
 
         def told(*args: Any, **kwargs: Any) -> Any:
             output = original(*args, **kwargs)
-            if not torch.compiler.is_compiling():
+            if torch.is_grad_enabled() and not torch.compiler.is_compiling():
                 tell(site.signature, args, kwargs, output)
             return output
 
@@ -276,7 +281,7 @@ def _probed(suspect: Suspect, capture: Capture, argument: str, seed: int) -> Ver
         call = build(capture, argument, seed)
         why = _another_function(call, argument)
     except (ForwardError, TooLargeError, torch.OutOfMemoryError, MemoryError) as error:
-        why = str(error)
+        return skipped("forward", argument, str(error))
     if why is not None:
         return skipped("forward", argument, why)
     verdict = probe(call, argument, "adjoint" if argument in call.linear else "jvp", probes=DIRECTIONS, seed=seed)

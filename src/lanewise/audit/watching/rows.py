@@ -88,21 +88,19 @@ def _every_second(lost: Tensor, live: Tensor) -> str | None:
         odd = phase // size % 2 == 1
         for inside, which in ((odd, "odd"), (~odd, "even")):
             if _split(lost, live, inside):
-                return f"rows r with r // {size} {which}"
+                return f"row // {size} is {which}"
     return None
 
 
 def _slab(lost: Tensor, live: Tensor) -> str | None:
     """The end of the rows that is lost, or their beginning."""
     bins = torch.arange(BINS)
+    found: list[tuple[int, str]] = []  # with how many rows do not fit
     for cut in range(1, BINS):
-        for inside, where in (
-            (bins >= cut, f"the rows past {cut}/{BINS} of them"),
-            (bins < cut, f"the first {cut}/{BINS} of the rows"),
-        ):
+        for inside, where in ((bins >= cut, f"row is past {cut}/{BINS}"), (bins < cut, f"row is before {cut}/{BINS}")):
             if _split(lost, live, inside):
-                return where
-    return None
+                found.append((int((live - lost)[inside].sum() + lost[~inside].sum()), f"the {where} of them"))
+    return min(found)[1] if found else None
 
 
 def _split(lost: Tensor, live: Tensor, inside: Tensor) -> bool:

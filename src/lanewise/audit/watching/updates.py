@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,24 +14,24 @@ from torch.optim import Optimizer
 from lanewise.audit.watching.alarm import Alarm
 from lanewise.audit.watching.parameters import local
 
-SAMPLE = 256  # elements of a parameter that are compared before and after a step
+SAMPLE = 256  # elements of a parameter that are compared before and after a step, at most twice as many
 SPACINGS = 8.0  # between neighbouring numbers that a step must be expected to cross before it counts as lost
 PATIENCE = 3  # looks in a row
-COLUMNS = 3  # of the counts: elements that should move, elements with a gradient, elements that moved
 
 
 @dataclass(frozen=True)
-class _Before:
-    names: tuple[str, ...]
-    at: Sequence[slice]
-    values: Tensor  # [sum of samples], float32
-    live: Tensor  # bool, where the gradient is finite and not zero
-    due: Tensor  # bool, where the step is large enough to show
-    owner: Tensor  # int64, the parameter of each element
+class _Sampled:
+    """Elements of some parameters in one tensor after the other: their values, and what is expected of them."""
+
+    at: Mapping[str, slice]
+    values: Tensor  # [S]
+    live: Tensor  # bool [S], where the gradient is finite and not zero
+    due: Tensor  # bool [S], where the step is large enough to show
+    owner: Tensor  # int64 [S], the number of the parameter
 
 
 class Updates:
-    """Compares a sample of every parameter before and after a step.
+    """Compares a sample of every parameter before and after a step, with a few launches for all of them.
 
     Args:
         seed: of the samples.
@@ -39,7 +39,7 @@ class Updates:
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
-        self._before: _Before | None = None
+        self._sampled: _Sampled | None = None
         self._in_a_row: Counter[str] = Counter()
 
     def before(
@@ -47,78 +47,81 @@ class Updates:
     ) -> None:
         """Take the sample; parameters whose learning rate is 0 are left out."""
         rates = _rates(optimizer)
+        self._sampled = None
         chosen = {
             name: p
             for name, p in parameters.items()
             if name in gradients
             and not gradients[name].is_sparse
             and p.numel()
-            and (optimizer is None or id(p) in rates)
+            and (rates is None or rates.get(id(p), (0.0, False))[0] != 0)
         }
-        self._before = None
         if not chosen:
             return
-        at, values, live, due = [], [], [], []
-        for name, p in chosen.items():
-            flat, gradient = local(p).reshape(-1), local(gradients[name]).reshape(-1)
-            stride = max(1, flat.numel() // SAMPLE)
-            at.append(slice(self._random.randrange(stride), None, stride))
-            value, slope = flat[at[-1]].float(), gradient[at[-1]].float().abs()
-            step = slope if optimizer is None else _expected(slope, *rates[id(p)])
-            alive = (slope > 0) & slope.isfinite()
-            values.append(value)
-            live.append(alive)
-            due.append(alive & (step > SPACINGS * torch.finfo(p.dtype).eps * value.abs()))
-        lengths = torch.tensor([len(v) for v in values])
-        owner = torch.repeat_interleave(torch.arange(len(chosen)), lengths).to(values[0].device, non_blocking=True)
-        self._before = _Before(tuple(chosen), at, torch.cat(values), torch.cat(live), torch.cat(due), owner)
+        at = {name: self._slice(local(p).numel()) for name, p in chosen.items()}
+        values = _gathered(chosen, at)
+        slope = _gathered(gradients, at).abs()
+        lengths = torch.tensor([len(range(*at[name].indices(local(p).numel()))) for name, p in chosen.items()])
+        spacing = [SPACINGS * torch.finfo(p.dtype).eps for p in chosen.values()]
+        rate, adaptive = zip(*((1.0, False) if rates is None else rates[id(p)] for p in chosen.values()), strict=True)
+        facts = torch.tensor([spacing, rate, adaptive]).repeat_interleave(lengths, 1).to(values)  # [3, S]
+        step = facts[1] * torch.where(facts[2] > 0, 1.0, slope)  # how far an element moves at least, roughly
+        live = (slope > 0) & slope.isfinite()
+        owner = torch.arange(len(chosen)).repeat_interleave(lengths).to(values.device)
+        self._sampled = _Sampled(at, values, live, live & (step > facts[0] * values.abs()), owner)
 
     def after(self, parameters: Mapping[str, Tensor]) -> tuple[tuple[str, ...], Tensor] | None:
-        """The names, and how many elements of each should move, had a gradient, and moved: [parameters, COLUMNS]."""
-        before, self._before = self._before, None
-        if before is None or any(name not in parameters for name in before.names):
+        """The names, and of each how many elements should move, had a gradient, and moved: [parameters, 3]."""
+        sampled, self._sampled = self._sampled, None
+        if sampled is None or any(name not in parameters for name in sampled.at):
             return None
-        now = [
-            local(parameters[name]).reshape(-1)[at].float() for name, at in zip(before.names, before.at, strict=True)
-        ]
-        if sum(map(len, now)) != len(before.values):  # replaced in between
+        now = _gathered(parameters, sampled.at)
+        if now.shape != sampled.values.shape:  # replaced in between
             return None
-        moved = torch.cat(now) != before.values
-        marks = torch.stack([before.due, before.live, moved & before.live], 1).float()
-        counts = torch.zeros(len(before.names), COLUMNS, device=marks.device).index_add_(0, before.owner, marks)
-        return before.names, counts
+        marks = torch.stack([sampled.due, sampled.live, (now != sampled.values) & sampled.live], 1).float()
+        return tuple(sampled.at), marks.new_zeros(len(sampled.at), 3).index_add_(0, sampled.owner, marks)
 
     def judge(
         self, step: int, names: Sequence[str], counts: Tensor, dtypes: Mapping[str, torch.dtype]
     ) -> Iterator[Alarm]:
         """What the counts of `after` say, on the host."""
         for name, (due, live, moved) in zip(names, counts.tolist(), strict=True):
-            short = dtypes[name].itemsize < 4 and live >= SAMPLE // 4
-            lost = moved == 0 and (due > 0 or short)
+            rounded = dtypes[name].itemsize < 4 and live >= SAMPLE // 4
+            lost = moved == 0 and (due > 0 or rounded)
             self._in_a_row[name] = self._in_a_row[name] + 1 if lost else 0
-            if self._in_a_row[name] >= PATIENCE:
+            looks = self._in_a_row[name]
+            if looks >= PATIENCE:
+                kind = str(dtypes[name]).removeprefix("torch.")
                 cause = (
                     "the optimizer's kernel, or a copy of the parameter that is updated in its place"
                     if due
-                    else f"steps below the spacing of {str(dtypes[name]).removeprefix('torch.')} numbers: keep the "
-                    "parameter in float32"
+                    else f"steps below the spacing of {kind} numbers: keep the parameter in float32"
                 )
-                evidence = {"sampled": int(live), "moved": 0, "looks": self._in_a_row[name]}
-                yield Alarm("LW402", name, step, 2.0 ** -(max(due, 1.0) * self._in_a_row[name]), cause, evidence)
+                evidence = {"sampled": int(live), "moved": 0, "looks": looks}
+                yield Alarm("LW402", name, step, 2.0 ** -(max(due, 1.0) * looks), cause, evidence)
+
+    def _slice(self, size: int) -> slice:
+        stride = max(1, size // SAMPLE)
+        return slice(self._random.randrange(stride), None, stride)
 
 
-def _rates(optimizer: Optimizer | None) -> dict[int, tuple[float, bool]]:
+def _gathered(tensors: Mapping[str, Tensor], at: Mapping[str, slice]) -> Tensor:
+    """The elements at these places of the flattened tensors, as float32 [S]."""
+    parts = [local(tensors[name]).reshape(-1)[where] for name, where in at.items()]
+    device = parts[0].device
+    if all(part.dtype == parts[0].dtype and part.device == device for part in parts):
+        return torch.cat(parts).float()
+    return torch.cat([part.to(device, torch.float32) for part in parts])
+
+
+def _rates(optimizer: Optimizer | None) -> dict[int, tuple[float, bool]] | None:
     """Of each parameter, by its identity, the learning rate and whether steps adapt to the gradient's size."""
-    found: dict[int, tuple[float, bool]] = {}
-    for group in optimizer.param_groups if optimizer is not None else ():
-        rate = group.get("lr", 1.0)
-        if isinstance(rate, Tensor):
-            rate = float(rate) if rate.device.type == "cpu" else 1.0  # reading it from a GPU would wait
-        if rate != 0:
-            found.update((id(p), (rate, "betas" in group)) for p in group["params"])
-    return found
-
-
-def _expected(slope: Tensor, rate: float, adaptive: bool) -> Tensor:
-    """How far an element moves at least, roughly."""
-    return torch.full_like(slope, rate) if adaptive else slope * rate
+    if optimizer is None:
+        return None
+    rate: Callable[[object], float] = lambda x: (  # noqa: E731
+        (float(x) if x.device.type == "cpu" else 1.0)  # reading it from a GPU would wait
+        if isinstance(x, Tensor)
+        else float(x)  # pyright: ignore[reportArgumentType]
+    )
+    groups = optimizer.param_groups
+    return {id(p): (rate(g.get("lr", 1.0)), "betas" in g) for g in groups for p in g["params"]}

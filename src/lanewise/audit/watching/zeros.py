@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,26 +12,31 @@ PATIENCE = 20  # steps with a gradient of exactly zero before anybody asks why (
 
 
 class Zeros:
-    """Counts for how many steps each gradient has been zero; a suspicion, not an alarm."""
+    """Knows since when each gradient has been zero; a suspicion, not an alarm.
+
+    Attributes:
+        unused: parameters that had no gradient at all in the newest block.
+    """
 
     def __init__(self) -> None:
-        self._steps: Counter[str] = Counter()
+        self._steps: dict[str, list[int]] = {}  # that were seen: the first and the newest
         self.unused: set[str] = set()
 
     def judge(self, block: Block) -> Iterator[tuple[str, int]]:
         """(name, steps) of the parameters that have been zero for long while a sibling lives."""
-        for row in block.values:
+        for offset, row in enumerate(block.values):
             if not bool((row > 0).any()):  # nobody lives: no sign of anything
                 continue
+            step = block.first + offset
             for name, norm in zip(block.names, row.tolist(), strict=True):
                 if norm == 0:
-                    self._steps[name] += 1
+                    self._steps[name] = [self._steps.get(name, [step])[0], step]
                 elif norm != ABSENT:
-                    self._steps[name] = 0
+                    self._steps.pop(name, None)
         self.unused = {n for i, n in enumerate(block.names) if bool((block.values[:, i] == ABSENT).all())}
-        for name, steps in self._steps.items():
-            if steps >= PATIENCE and name in block.names:
-                yield name, steps
+        for name, (first, newest) in self._steps.items():
+            if newest - first >= PATIENCE and name in block.names:
+                yield name, newest - first + 1
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,13 @@ class Reason:
     lost: bool
     text: str
     suspect: str | None = None
+
+
+UNKNOWN = Reason(
+    True,
+    "lost on its way: a kernel that writes nothing, or a function that hands out zeros (or the loss does not depend on "
+    "it: then it is better not given to watch)",
+)
 
 
 def reason(path: str, passed: Sequence[Passed]) -> Reason:
