@@ -6,6 +6,7 @@ import pytest
 
 from lanewise.demo.incidents import came_true
 from lanewise.demo.incidents import wavefront as waves
+from lanewise.errors import InputError
 
 # Too short to see what tile and lane-mask cost in PSNR; the first densification is in it.
 SHORT = waves.Scale(width=48, height=36, views=9, points=1200, steps=130)
@@ -27,6 +28,13 @@ def test_a_short_run_shows_which_cause_stops_densification_and_watch_names_each(
     arguments = {name for found in masks.watched for name in found.arguments}
     assert arguments == {"means", "quats", "scales"}
     assert waves.predictions(runs)[4].holds  # which gradients suffer
+
+
+def test_a_folder_that_holds_a_run_is_refused_and_not_a_symptom(tmp_path):
+    (tmp_path / waves.HEALTHY).mkdir()
+    (tmp_path / waves.HEALTHY / "config.yaml").write_text("steps: 1")
+    with pytest.raises(InputError):
+        waves.replay(tmp_path, SHORT)
 
 
 @pytest.mark.slow

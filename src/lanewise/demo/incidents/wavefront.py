@@ -19,8 +19,8 @@ from lanewise.audit.spec import Spec
 from lanewise.demo import DEMO_TRAIN_OVERRIDES, write_capture
 from lanewise.demo.incidents.lanes import CAUSES, BrokenRenderer, Cause
 from lanewise.demo.incidents.prediction import Prediction
-from lanewise.errors import LanewiseError
-from lanewise.train import TrainConfig, train
+from lanewise.errors import InputError
+from lanewise.train import DivergedError, TrainConfig, train
 from lanewise.train.data import TrainingData, initial_gaussians, load_batch, load_data
 from lanewise.train.observer import Silent, StepRecord
 from lanewise.train.photometric import photometric_loss
@@ -175,8 +175,10 @@ def _trained(capture: Path, folder: Path, config: TrainConfig, cause: Cause | No
     notes, ended = _Notes(), ""
     try:
         train(capture, folder, config, observer=notes, renderer=BrokenRenderer(Renderer.of(config), cause))
-    except LanewiseError as error:  # a scene of NaN is not written
-        ended = str(error)
+    except (InputError, DivergedError) as error:
+        if not notes.after:  # the folder or the settings cannot be used
+            raise
+        ended = str(error)  # a scene of NaN is not written
     return notes, ended
 
 
