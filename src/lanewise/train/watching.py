@@ -48,6 +48,11 @@ class TrainingWatch:
         """What was found so far."""
         return [] if self._watch is None else self._watch.findings
 
+    @property
+    def coverage(self) -> Mapping[str, int]:
+        """Probes of the renderer by their outcome."""
+        return self._probe.coverage
+
     @staticmethod
     def looks(index: int) -> bool:
         """Whether the step of number `index` is looked at closely, and must not be replayed from a graph."""

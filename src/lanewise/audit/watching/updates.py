@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from lanewise.audit.watching.parameters import local
 SAMPLE = 256  # elements of a parameter that are compared before and after a step, at most twice as many
 SPACINGS = 8.0  # between neighbouring numbers that a step must be expected to cross before it counts as lost
 PATIENCE = 3  # looks in a row
+TOGETHER = 8  # lost updates of more parameters than this are one finding
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,16 @@ class Updates:
     def judge(
         self, step: int, names: Sequence[str], counts: Tensor, dtypes: Mapping[str, torch.dtype]
     ) -> Iterator[Alarm]:
-        """What the counts of `after` say, on the host."""
+        """What the counts of `after` say, on the host; one alarm for all where a whole optimizer's steps are lost."""
+        lost = list(self._lost(step, names, counts, dtypes))
+        if len(lost) > TOGETHER:
+            evidence = {**lost[0].evidence, "parameters": [alarm.parameter for alarm in lost]}
+            lost = [replace(lost[0], evidence=evidence, cause=f"{lost[0].cause} ({len(lost)} parameters at once)")]
+        yield from lost
+
+    def _lost(
+        self, step: int, names: Sequence[str], counts: Tensor, dtypes: Mapping[str, torch.dtype]
+    ) -> Iterator[Alarm]:
         for name, (due, live, moved) in zip(names, counts.tolist(), strict=True):
             rounded = dtypes[name].itemsize < 4 and live >= SAMPLE // 4
             lost = moved == 0 and (due > 0 or rounded)
