@@ -50,7 +50,7 @@ class Layer:
             if direction == "forward":
                 launch.forward(given[s], self.w, None, self.problem(s), precision, out=out[s])
             else:
-                launch.input_grad(given[s], self.w, self.problem(s), precision, out=out[s])
+                launch.input_grad(given[s], self.w, None, self.problem(s), precision, out=out[s])
         return out
 
     def problem(self, part: slice) -> Problem:

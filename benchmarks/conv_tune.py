@@ -190,7 +190,7 @@ def ours(direction: str, problem: Problem, x: Tensor, w: Tensor, dy: Tensor) -> 
     if direction == "forward":
         return lambda: launch.forward(x, w, None, problem)
     if direction == "input":
-        return lambda: launch.input_grad(dy, w, problem)
+        return lambda: launch.input_grad(dy, w, None, problem)
     return lambda: launch.weight_grad(x, dy, problem)
 
 

@@ -30,7 +30,8 @@ def kernels(alter=lambda out: out, refuse=None):
         done = alter(right["forward"](x, w, bias, problem, precision))
         return done if out is None else out.copy_(done)
 
-    def input_grad(dy, w, problem, precision, out=None):
+    def input_grad(dy, w, bias, problem, precision, out=None):
+        assert bias is None
         done = alter(right["input_grad"](dy, w, problem, precision))
         return done if out is None else out.copy_(done)
 
@@ -84,6 +85,7 @@ def broken(monkeypatch):
         wrong = kernels(alter)  # holds the right ones
         for name in DIRECTIONS:
             monkeypatch.setattr(vendor, name, getattr(wrong, name))
+        monkeypatch.setattr(vendor, "input_grad", lambda dy, w, *how: wrong.input_grad(dy, w, None, *how))
 
     return SimpleNamespace(put=put, right=kernels())
 

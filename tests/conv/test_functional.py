@@ -32,9 +32,14 @@ def compare(ours, torchs, tensors, options, *, window=None, v=None, dtype=torch.
 
     got = with_gradients(ours, tensors, upstream, {**options, "window_bytes": window})
     want = with_gradients(torchs, [t.double() for t in tensors], lambda y: upstream(got[0]).double(), options)
-    for name, a, b in zip(("y", "dx", "dw", "db"), got, want, strict=False):
+    # A gradient of one or two numbers may cancel: then rounding is that of its terms, which these are the sums of.
+    terms = with_gradients(
+        torchs, [t.double().abs() for t in tensors], lambda y: upstream(got[0]).double().abs(), options
+    )
+    for name, a, b, sums in zip(("y", "dx", "dw", "db"), got, want, terms, strict=False):
         assert a.dtype == dtype
-        require(gate(name, a, b, floor=UNIT[dtype]))
+        rounding = 4 * torch.finfo(dtype).eps * float(sums.detach().norm() / b.detach().norm()) if b.any() else 0.0
+        require(gate(name, a, b, floor=max(UNIT[dtype], rounding)))
     return got
 
 
@@ -69,6 +74,7 @@ def calls(draw):
 @given(calls(), st.sampled_from([None, 400, 1500]), st.booleans())
 def test_results_and_gradients_are_torchs(call, window, biased):
     dims, transposed, options, shape, weight, k = call
+    torch.manual_seed(0)
     tensors = [torch.randn(shape), torch.randn(weight)] + [torch.randn(k)] * biased
     ours, torchs = (OURS_T, TORCH_T) if transposed else (OURS, TORCH)
     try:

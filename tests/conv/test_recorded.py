@@ -55,20 +55,32 @@ def test_a_recording_does_the_same_with_other_tensors():
     for _ in range(2):
         x, y = torch.randn(2, 5, 3)
         again = recording.replay([x, y])
-        assert torch.equal(again, twice(x, y, 3.0)) and again.shape == x.shape
-    assert all(not isinstance(a, torch.Tensor) for launch, _ in recording.launches for a in launch.args)
+        assert torch.equal(again, twice(x, y, 3.0))
+    assert all(not isinstance(a, torch.Tensor) for step, _ in recording.steps for a in step.args)
+
+
+def copied(x, y):
+    """As `twice`, of parts, copies and zeros."""
+    out = torch.empty(6, 3)
+    twice(x[1:], y[1:], 1.0)
+    out[1:].copy_(x)
+    out[:1].zero_()
+    return out[:5].t()
+
+
+def test_copies_zeros_and_parts_are_done_again():
+    (x, y), (a, b) = torch.randn(2, 5, 3), torch.randn(2, 5, 3)
+    got, recording = made(copied, x, y)
+    again = recording.replay([a, b])
+    assert torch.equal(got, copied(x, y))
+    assert torch.equal(again, copied(a, b))
+    assert again.stride() == got.stride()
 
 
 @pytest.mark.parametrize(
-    "more",
-    [
-        lambda x, y: twice(x, y, 1.0).zero_(),  # done by torch
-        lambda x, y: twice(x[1:], y[1:], 1.0),  # begins where no tensor does
-        lambda x, y: twice(x, y, 1.0).clone(),
-        lambda x, y: twice(x.half(), y, 1.0),
-    ],
+    "more", [lambda x, y: x.add_(1.0), lambda x, y: x.clone(), lambda x, y: x.half(), lambda x, y: torch.zeros(3)]
 )
-def test_what_is_more_than_allocations_and_launches_is_not_recorded(more):
+def test_what_is_more_than_allocations_launches_and_copies_is_not_recorded(more):
     assert made(more, *torch.randn(2, 5, 3))[1] is None
 
 
@@ -103,9 +115,10 @@ def test_a_call_is_known_by_shapes_strides_alignment_and_numbers(monkeypatch):
 
 
 def test_one_tensor_in_two_places_says_nothing_about_two(monkeypatch):
-    x, y = (on_gpu(part) for part in torch.randn(2, 4, 4))
+    x = torch.randn(4, 4)
     monkeypatch.setattr(recorded, "_record", lambda function, args, tensors: pytest.fail("recorded"))
-    assert recorded.recorded(first, x, x) is x
+    for pair in ((x, x), (x, x.t()), (x[:3], x[2:])):
+        assert recorded.recorded(first, *map(on_gpu, pair)) is not None
     assert not recorded._known
 
 

@@ -1,9 +1,22 @@
 """The Triton kernels on a GPU: how lists are made, and what the rasterizer is given."""
 
+from unittest import mock
+
 import pytest
 import torch
 from guarded import waiting_forbidden
-from splat_lists import GRIDS, check_canary, check_capacity, check_lists, check_parts, check_wide, same, wide_lists
+from splat_lists import (
+    GRIDS,
+    check_canary,
+    check_capacity,
+    check_lists,
+    check_one_by_one,
+    check_one_by_one_is_checked,
+    check_parts,
+    check_wide,
+    same,
+    wide_lists,
+)
 from splat_scenes import make_scene
 
 from lanewise.audit.gate import require
@@ -18,6 +31,7 @@ from lanewise.prove.splat_gate import (
 from lanewise.splat import rasterization
 from lanewise.splat.rasterize.lists import list_bounds
 
+launch = pytest.importorskip("lanewise.splat.binning.launch")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")]
 
 ATOMIC, ORDERED = Kernels("triton", "cuda"), Kernels("triton", "cuda", deterministic=True)
@@ -26,6 +40,27 @@ ATOMIC, ORDERED = Kernels("triton", "cuda"), Kernels("triton", "cuda", determini
 @pytest.mark.parametrize("grid", [*GRIDS, (8, 333, 217), (4, 333, 217), (20, 333, 217)])
 def test_the_lists_are_the_references(grid):
     check_lists(ATOMIC, *grid, N=2000)
+
+
+@pytest.mark.parametrize("N", [0, 1, 31, 33, 127, 129, 513, 5000, 7000])
+def test_coarse_lists_sorted_one_by_one(N):
+    longest = check_one_by_one(ATOMIC, N, 128, 512)
+    assert N < 5000 or longest > 512
+
+
+def test_coarse_lists_of_many_tiles_and_images_sorted_one_by_one():
+    scene = make_scene(29, N=100000, C=3, width=1300, height=900)
+    leaves = {k: v.cuda() for k, v in scene.tensors.items()}
+    both = []
+    for longest in (launch.LONGEST, 0):
+        with mock.patch.object(launch, "LONGEST", longest):
+            colors, alphas, meta = rasterization(**leaves, width=1300, height=900)
+        both.append({"colors": colors, "alphas": alphas, **{k: meta[k] for k in ("flatten_ids", "isect_offsets")}})
+    assert same(*both, tuple(both[0]))
+
+
+def test_coarse_lists_that_are_not_merged_are_noticed():
+    check_one_by_one_is_checked(ATOMIC)
 
 
 @pytest.mark.parametrize("tile_size", [4, 8, 20])

@@ -75,7 +75,7 @@ def run(layer: Layer, x: Tensor, w: Tensor, bias: Tensor, dy: Tensor, precision:
     """y, dx, dw and db by the kernels."""
     problem = layer.problem()
     y = launch.forward(x, w, bias, problem, precision)
-    dx = launch.input_grad(dy, w, problem, precision)
+    dx = launch.input_grad(dy, w, None, problem, precision)
     return y, dx, launch.weight_grad(x, dy, problem, precision), launch.bias_grad(dy)
 
 

@@ -111,8 +111,11 @@ def layouts() -> None:
             got = run(variant, within_nan(x), within_nan(w), bias, within_nan(dy))
             y, dx = within_nan(torch.zeros_like(dy)), within_nan(torch.zeros_like(x))
             assert launch.forward(x, w, bias, problem, out=y).data_ptr() == y.data_ptr()
-            launch.input_grad(dy, w, problem, out=dx)
-            for a, b in zip((*got, y, dx), (*want, want[0], want[1]), strict=True):
+            launch.input_grad(dy, w, None, problem, out=dx)
+            shift = torch.randn(x.shape[1])
+            shifted = launch.input_grad(dy, w, shift, problem)  # a transposed convolution's output
+            want_shifted = want[1] + shift.view(-1, *[1] * (x.dim() - 2))
+            for a, b in zip((*got, y, dx, shifted), (*want, *want[:2], want_shifted), strict=True):
                 require(gate(f"{variant} within NaN", a, b, floor=LIMITS[torch.float32]))
             mixed = [t.contiguous(memory_format=other_order(variant)) for t in (x, w, dy)]
             for a, b in zip(run(variant, x, mixed[1], bias, mixed[2]), want, strict=True):

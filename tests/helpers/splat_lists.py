@@ -45,6 +45,82 @@ def _pairs(lists: TileLists) -> Tensor:
     return (torch.arange(len(offsets)).repeat_interleave(counts) << 32) + ids
 
 
+@contextmanager
+def chunks(small: int, chunk: int, *, longest: int = 2**13, block: int = 2048) -> Iterator[list[str]]:
+    """Coarse lists of up to `longest` are sorted one by one in such chunks; the names of the kernels launched."""
+    from lanewise.splat.binning import launch
+
+    launched, original = [], launch.launch
+
+    def noted(kernel: Any, *args: Any, **kwargs: Any) -> None:
+        launched.append(kernel.fn.__name__)
+        original(kernel, *args, **kwargs)
+
+    values = {"SMALL": small, "CHUNK": chunk, "LONGEST": longest, "BEGIN_BLOCK": block, "launch": noted}
+    with mock.patch.multiple(launch, **values):
+        yield launched
+
+
+def check_one_by_one(kernels: Kernels, N: int, small: int, chunk: int, block: int = 2048, width: int = 43) -> int:
+    """Coarse lists that are sorted one by one are those that are sorted together, bit for bit, up to the longest that
+    may be; how long it is."""
+    size: dict[str, Any] = {"tile_size": 8, "width": width, "height": 17}
+    operands = [x.to(kernels.device) for x in _operands(N, 2, width, 17)]
+
+    def lists(longest: int) -> tuple[TileLists, list[str]]:
+        with chunks(small, chunk, longest=longest, block=block) as launched:
+            return bin_gaussians(*operands, **size, backend=kernels.backend), launched
+
+    want, launched = lists(0)
+    assert not {"begin_lists", "sort_lists"} & set(launched)
+    got, launched = lists(2**13)
+    assert N == 0 or "divide_count" not in launched
+    longest = 0 if got.lengths is None else int(got.lengths[2].sum())
+    assert ("merge_lists" in launched) == (longest > chunk)
+    found = [got]
+    for limit in (longest, longest - 1) if longest > 1 else ():
+        limited, launched = lists(limit)
+        assert ("sort_lists" in launched) == (limit == longest)
+        found.append(limited)
+    for one in found:
+        for name in ("tiles_per_gauss", "flatten_ids", "isect_offsets", "bounds"):
+            a, b = getattr(one, name), getattr(want, name)
+            assert a.dtype == b.dtype
+            assert torch.equal(a, b), f"{name} of {N} Gaussians"
+    return longest
+
+
+def _operands(N: int, images: int, width: int, height: int) -> list[Tensor]:
+    """Means, radii, depths, conics and opacities of projected Gaussians, whose depths are often equal, and at times
+    negative, zero, infinite or not a number."""
+    scene = make_scene(23, N=max(N, 1), C=images, width=width, height=height, near=True)
+    _, _, meta = kernel_run(scene, random_upstream(scene))
+    tensors = [meta[k].detach()[:, :N].contiguous() for k in ("means2d", "radii", "depths", "conics", "opacities")]
+    g = torch.Generator().manual_seed(N)
+    tensors[2] = torch.randint(-5, 20, (images, N), generator=g) * 0.01
+    special = torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan, 1e-42, -1e-42, 3e38])
+    where = torch.rand(images, N, generator=g) < 0.3
+    tensors[2][where] = special[torch.randint(len(special), (int(where.sum()),), generator=g)]
+    return tensors
+
+
+def check_one_by_one_is_checked(kernels: Kernels) -> None:
+    """Chunks that are not merged, and depths whose lower bits are lost, are noticed."""
+    from lanewise.splat.binning import launch
+
+    original = launch.launch
+    for careless_with in ("merge_lists", "emit"):
+
+        def careless(kernel: Any, grid: Any, *args: Any, name: str = careless_with, **kwargs: Any) -> None:
+            if kernel.fn.__name__ == name == "emit" and args[3] is not None:
+                args = (*args[:3], args[3].bfloat16().float(), *args[4:])
+            if kernel.fn.__name__ != "merge_lists" or name != "merge_lists":
+                original(kernel, grid, *args, **kwargs)
+
+        with mock.patch.object(launch, "launch", careless), pytest.raises(AssertionError, match="of 65 Gaussians"):
+            check_one_by_one(kernels, 65, 8, 16, width=20)
+
+
 def check_capacity(kernels: Kernels, scene: Scene) -> None:
     """Lists with room for all are the exact ones, bit for bit; those without say so, and touch nothing else."""
     exact = _run(scene, kernels)
@@ -119,6 +195,7 @@ def check_parts(kernels: Kernels, scene: Scene) -> None:
         with (
             mock.patch.object(launch, "tile_lists", functools.partial(launch.tile_lists, part=1)),
             mock.patch.object(launch, "LONGEST_PART", longest),
+            mock.patch.object(launch, "LONGEST", 0),
         ):
             parts, length = launch._parts(int(whole["tiles_per_gauss"].sum()), 1)
             assert 2 <= parts <= launch.MOST_PARTS

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lanewise.prove.made_gate import Made, coarse_pairs, gate_lists, gate_pictures
+from lanewise.prove import made_gate
+from lanewise.prove.made_gate import Made, coarse_pairs, gate_beginnings, gate_lists, gate_long_lists, gate_pictures
 from lanewise.prove.scenes import make_scene
 from lanewise.splat import bin_gaussians, rasterization
 from lanewise.splat.binning.reference import TileLists
@@ -33,7 +34,7 @@ def test_totals(wrong: int | None):
     meta = rasterization(**scene.tensors, width=21, height=30, tile_size=4, backend="reference")[2]
     operands = [meta[k] for k in ("means2d", "radii", "depths", "conics", "opacities")]
     lists = bin_gaussians(*operands, tile_size=4, width=21, height=30, backend="reference")
-    lengths = torch.zeros(2, 64, dtype=torch.int64)
+    lengths = torch.zeros(3, 64, dtype=torch.int64)
     lengths[0, 3], lengths[1, 5] = lists.flatten_ids.numel(), coarse_pairs(lists)
     if wrong is not None:
         lengths[wrong, 7] += 1
@@ -49,3 +50,30 @@ def test_pictures_of_one_scene_agree(wrong: int | None):
         pictures[1][wrong] = pictures[1][wrong] + 1
     gates = gate_pictures(Made([], [tuple(picture) for picture in pictures]))
     assert all(gate.ok for gate in gates) == (wrong is None)
+
+
+@pytest.mark.parametrize("wrong", [None, "order", "offsets", "counts"])
+def test_long_lists(wrong: str | None, monkeypatch: pytest.MonkeyPatch):
+    def made(*operands: torch.Tensor, backend: str, **size: int) -> TileLists:
+        lists = bin_gaussians(*operands, **size, backend="reference")
+        if backend == "triton" and wrong:
+            k = {"order": 1, "offsets": 2, "counts": 0}[wrong]
+            (lists[k][5:7] if k == 1 else lists[k].flatten()[3:5]).copy_(lists[k].flatten()[3:5] + 1)
+        return lists
+
+    monkeypatch.setattr(made_gate, "bin_gaussians", made)
+    assert [gate.ok for gate in gate_long_lists(65)] == [wrong is None]
+
+
+@pytest.mark.parametrize(("lost", "longer"), [(0, 0), (1, 0), (0, 1)])
+def test_beginnings(lost: int, longer: int, monkeypatch: pytest.MonkeyPatch):
+    launch = pytest.importorskip("lanewise.splat.binning.launch")
+
+    def begin(steps: torch.Tensor, totals: torch.Tensor, n: int) -> None:
+        lengths = steps[1 : n + 1].cumsum(0)
+        totals[2, 0] = lengths.max() + longer
+        steps[1 : n + 1] = lengths.cumsum(0) - lengths
+        steps[n // 2] -= lost
+
+    monkeypatch.setattr(launch, "begin_lists", begin)
+    assert [gate.ok for gate in gate_beginnings(65)] == [lost == 0, longer == 0]

@@ -11,7 +11,7 @@ from torch import Tensor
 from lanewise.conv import reference, vendor
 from lanewise.conv.precision import Precision
 from lanewise.conv.problem import Problem
-from lanewise.conv.sliced import is_channels_last, memory_format
+from lanewise.conv.sliced import column, is_channels_last, memory_format
 from lanewise.splat._backend import has_triton
 
 Backend = Literal["ours", "vendor", "reference"]
@@ -33,7 +33,7 @@ def call(
         problem: the launch.
         first: x, or dy for the gradient of x; packed, as `problem` says.
         second: w, or dy for the gradient of w.
-        bias: [k] for a forward problem, or None.
+        bias: [k] for a forward problem, [c] for the gradient of x (a transposed convolution's), or None.
         precision: of fp32.
         out: written and returned where it is given; for other directions than "weight_grad".
     """
@@ -43,7 +43,7 @@ def call(
         if problem.direction == "forward":
             return launch.forward(first, second, bias, problem, precision, out)
         if problem.direction == "input_grad":
-            return launch.input_grad(first, second, problem, precision, out)
+            return launch.input_grad(first, second, bias, problem, precision, out)
         return launch.weight_grad(first, second, problem, precision)
     result = _by_torch(backend, problem, first, second, bias, precision)
     return result if out is None else out.copy_(result)
@@ -55,10 +55,12 @@ def _by_torch(
     if backend == "vendor":
         if problem.direction == "forward":
             return vendor.forward(first, second, bias, problem, precision)
-        return getattr(vendor, problem.direction)(first, second, problem, precision)
-    if problem.direction == "forward":
+        result = getattr(vendor, problem.direction)(first, second, problem, precision)
+    elif problem.direction == "forward":
         return reference.forward(first, second, bias, problem).to(first.dtype)
-    return getattr(reference, problem.direction)(first, second, problem).to(first.dtype)
+    else:
+        result = getattr(reference, problem.direction)(first, second, problem).to(first.dtype)
+    return result if bias is None else result.add_(column(bias, problem))
 
 
 def bias_grad(dy: Tensor, window_bytes: int) -> Tensor:

@@ -79,7 +79,7 @@ def advance(n, d, h, w, STEP: tl.constexpr, D, H, W, VOLUME: tl.constexpr):
 
 
 @triton.jit
-def _axis(phase, K, stride, padding, dilation, spacing, TRANSPOSED: tl.constexpr):
+def axis(phase, K, stride, padding, dilation, spacing, TRANSPOSED: tl.constexpr):
     """(first, count, start, scale) of the correlation along one axis, as explained at the top."""
     first, count, start, scale = 0, K, -padding, stride
     if TRANSPOSED:
@@ -94,21 +94,21 @@ def _axis(phase, K, stride, padding, dilation, spacing, TRANSPOSED: tl.constexpr
 @triton.jit(
     do_not_specialize=[
         "rows", "groups", "CI", "CO", "ID", "IH", "IW", "PD", "PH", "PW", "OD", "OH", "OW",
-        "xn", "xd", "xh", "xw", "yn", "yc", "yd", "yh", "yw", "KD", "KH", "KW", "sd", "sh", "sw",
+        "xn", "xd", "xh", "xw", "yn", "yd", "yh", "yw", "KD", "KH", "KW", "sd", "sh", "sw",
         "pd", "ph", "pw", "dd", "dh", "dw", "td", "th", "tw", "ad", "ah", "aw", "splits", "part", "run",
     ]
 )  # fmt: skip
 def correlate(
     x, w, bias, y, rows, groups, CI, CO, ID, IH, IW, PD, PH, PW, OD, OH, OW,
-    xn, xd, xh, xw, yn, yc, yd, yh, yw, KD, KH, KW, sd, sh, sw, pd, ph, pw, dd, dh, dw, td, th, tw, ad, ah, aw,
+    xn, xd, xh, xw, yn, yd, yh, yw, KD, KH, KW, sd, sh, sw, pd, ph, pw, dd, dh, dw, td, th, tw, ad, ah, aw,
     splits, part, run,
-    TRANSPOSED: tl.constexpr, VOLUME: tl.constexpr, RUNS: tl.constexpr, Y_LAST: tl.constexpr, FLAT: tl.constexpr,
-    BIAS: tl.constexpr, ALIGN: tl.constexpr, W_ALIGN: tl.constexpr, Y_ALIGN: tl.constexpr, PRECISION: tl.constexpr,
+    TRANSPOSED: tl.constexpr, VOLUME: tl.constexpr, RUNS: tl.constexpr, FLAT: tl.constexpr, BIAS: tl.constexpr,
+    ALIGN: tl.constexpr, W_ALIGN: tl.constexpr, Y_ALIGN: tl.constexpr, PRECISION: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """y [N, groups CO, OD, OH, OW] = x [N, groups CI, ID, IH, IW] correlated with w [groups, CO, KD KH KW, CI], + bias.
 
-    x has channels as neighbours. A program makes BM pixels of BN channels of one group and phase. Phases have
+    x and y have channels as neighbours. A program makes BM pixels of BN channels of one group and phase. Phases have
     PD PH PW pixels an image, `rows` in all. FLAT: there is one phase, and y's pixels lie at one distance. Strides of x
     and y by axis; s, p, d, t, a are stride, padding, dilation, spacing and advance.
     RUNS: what is called a channel is a (weight along W, channel) pair, which are neighbours in memory, KW is 1, and an
@@ -116,7 +116,7 @@ def correlate(
     The sum over weights and blocks of BK channels is cut into `splits`, each of which makes a y of its own, `part`
     numbers after the one before.
     """
-    CI, CO = multiple(CI, W_ALIGN), multiple(CO, Y_ALIGN) if Y_LAST else CO
+    CI, CO = multiple(CI, W_ALIGN), multiple(CO, Y_ALIGN)
     across, down = tl.cdiv(CO, BN), tl.cdiv(rows, BM)
     program = tl.program_id(0)
     channel = program % across * BN + tl.arange(0, BN)
@@ -126,9 +126,9 @@ def correlate(
     split, phase = program % splits, program // splits
     phase_w, phase_h, phase_d = phase % sw, phase // sw % sh, phase // sw // sh
 
-    first_w, count_w, start_w, scale_w = _axis(phase_w, KW, sw, pw, dw, tw, TRANSPOSED)
-    first_h, count_h, start_h, scale_h = _axis(phase_h, KH, sh, ph, dh, th, TRANSPOSED)
-    first_d, count_d, start_d, scale_d = _axis(phase_d, KD, sd, pd, dd, td, TRANSPOSED)
+    first_w, count_w, start_w, scale_w = axis(phase_w, KW, sw, pw, dw, tw, TRANSPOSED)
+    first_h, count_h, start_h, scale_h = axis(phase_h, KH, sh, ph, dh, th, TRANSPOSED)
+    first_d, count_d, start_d, scale_d = axis(phase_d, KD, sd, pd, dd, td, TRANSPOSED)
 
     xn, xd, xh, xw = multiple(xn, ALIGN), multiple(xd, ALIGN), multiple(xh, ALIGN), multiple(xw, ALIGN)
     n, od, oh, ow = unravel(r, PD, PH, PW, VOLUME)
@@ -179,17 +179,10 @@ def correlate(
     if BIAS:
         biased = tl.where(split == 0, CO, 0)  # channels
         acc += tl.load(bias + group * CO + channel, channel < biased, 0.0).to(tl.float32)[None, :]
-    yn, yd, yh = multiple(yn, Y_ALIGN), multiple(yd, Y_ALIGN), multiple(yh, Y_ALIGN)
-    if Y_LAST:
-        yc = 1
-        yw = multiple(yw, Y_ALIGN)
-    else:
-        yc = multiple(yc, Y_ALIGN)
+    yn, yd, yh, yw = multiple(yn, Y_ALIGN), multiple(yd, Y_ALIGN), multiple(yh, Y_ALIGN), multiple(yw, Y_ALIGN)
     r += c0 // CI  # 0, which the compiler does not see: what follows is not kept in registers through the loop
     if FLAT:
         P = PD * PH * PW
-        if not Y_LAST:
-            P, rows, yw = multiple(P, Y_ALIGN), multiple(rows, Y_ALIGN), 1
         place, exists = r // P * yn + r % P * yw, r < rows
     else:
         n, od, oh, ow = unravel(r, PD, PH, PW, VOLUME)
@@ -197,5 +190,5 @@ def correlate(
             od, oh, ow = od * sd + phase_d, oh * sh + phase_h, ow * sw + phase_w
         place, exists = n * yn + od * yd + oh * yh + ow * yw, (r < rows) & (ow < OW) & (oh < OH) & (od < OD)
     y += split.to(tl.int64) * multiple(part, Y_ALIGN)
-    out = y + group * CO * yc + outer(place, channel * yc, Y_LAST)
-    tl.store(out, pixels_first(acc, Y_LAST).to(y.dtype.element_ty), both(exists, channel < CO, Y_LAST))
+    out = y + group * CO + outer(place, channel, True)
+    tl.store(out, acc.to(y.dtype.element_ty), both(exists, channel < CO, True))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from lanewise.conv.kernels import advance, both, inside, multiple, outer, unravel
+from lanewise.conv.kernels import advance, axis, both, inside, multiple, outer, unravel
 
 
 @triton.jit
@@ -17,41 +17,26 @@ def _pixels(v, CHANNELS_LAST: tl.constexpr):
     return v[:, None] if CHANNELS_LAST else v[None, :]
 
 
-@triton.jit
-def _source(out, tap, size, stride, padding, TRANSPOSED: tl.constexpr, STRIDED: tl.constexpr):
-    """Along one axis, which positions the outputs meet through a tap (already times its dilation), and whether they
-    exist."""
-    if TRANSPOSED:
-        position = out + padding - tap
-        seen = inside(position, size * stride)
-        if STRIDED:
-            seen = seen & (position % stride == 0)
-            position = position // stride
-    else:
-        position = out * stride - padding + tap
-        seen = inside(position, size)
-    return position, seen
-
-
 @triton.jit(
     do_not_specialize=[
-        "pixels", "C", "M", "ID", "IH", "IW", "OD", "OH", "OW", "xn", "xc", "xd", "xh", "xw",
+        "pixels", "C", "M", "ID", "IH", "IW", "PD", "PH", "PW", "OD", "OH", "OW", "xn", "xc", "xd", "xh", "xw",
         "yn", "yc", "yd", "yh", "yw", "KD", "KH", "KW", "sd", "sh", "sw", "pd", "ph", "pw", "dd", "dh", "dw",
+        "td", "th", "tw", "ad", "ah", "aw",
     ]
 )  # fmt: skip
 def depthwise(
-    x, w, bias, y, pixels, C, M, ID, IH, IW, OD, OH, OW, xn, xc, xd, xh, xw, yn, yc, yd, yh, yw,
-    KD, KH, KW, sd, sh, sw, pd, ph, pw, dd, dh, dw,
-    TRANSPOSED: tl.constexpr, STRIDED: tl.constexpr, VOLUME: tl.constexpr, SAME: tl.constexpr, LAST: tl.constexpr,
-    BIAS: tl.constexpr, ALIGN: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr,
+    x, w, bias, y, pixels, C, M, ID, IH, IW, PD, PH, PW, OD, OH, OW, xn, xc, xd, xh, xw, yn, yc, yd, yh, yw,
+    KD, KH, KW, sd, sh, sw, pd, ph, pw, dd, dh, dw, td, th, tw, ad, ah, aw,
+    TRANSPOSED: tl.constexpr, VOLUME: tl.constexpr, SAME: tl.constexpr, LAST: tl.constexpr, BIAS: tl.constexpr,
+    ALIGN: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """Forward: y [N, C M, OD, OH, OW] from x [N, C, ID, IH, IW]. TRANSPOSED, the input gradient: y [N, C, ...], the
-    gradient of the input, from x [N, C M, ...], that of the output. Weights w [KD KH KW, C M]. STRIDED says that a
-    stride is not 1.
+    gradient of the input, from x [N, C M, ...], that of the output. Weights w [KD KH KW, C M].
 
-    A program makes BP pixels of BC channels.
+    A program makes BP pixels of BC channels, of one phase, of which there are `pixels`; what is met along an axis, and
+    what s, p, d, t and a are, is explained in `kernels`.
     """
-    made, outer_channels = C if TRANSPOSED else C * M, C * M  # channels of y; of the weights
+    made, weights = C if TRANSPOSED else C * M, C * M  # channels of y; of w
     if LAST:
         xc = 1
         yc = 1
@@ -59,37 +44,43 @@ def depthwise(
         yn, yd, yh, yw = multiple(yn, ALIGN), multiple(yd, ALIGN), multiple(yh, ALIGN), multiple(yw, ALIGN)
         made = multiple(made, ALIGN)
         if SAME:
-            outer_channels = multiple(outer_channels, ALIGN)
-    blocks = tl.cdiv(made, BC)
-    c = tl.program_id(0) % blocks * BC + tl.arange(0, BC)
-    r = tl.program_id(0) // blocks * BP + tl.arange(0, BP)
-    n, od, oh, ow = unravel(r, OD, OH, OW, VOLUME)
+            weights = multiple(weights, ALIGN)
+    across, down = tl.cdiv(made, BC), tl.cdiv(pixels, BP)
+    c = tl.program_id(0) % across * BC + tl.arange(0, BC)
+    r = tl.program_id(0) // across % down * BP + tl.arange(0, BP)
+    phase = tl.program_id(0) // across // down
+    phase_w, phase_h, phase_d = phase % sw, phase // sw % sh, phase // sw // sh
+    first_w, count_w, start_w, scale_w = axis(phase_w, KW, sw, pw, dw, tw, TRANSPOSED)
+    first_h, count_h, start_h, scale_h = axis(phase_h, KH, sh, ph, dh, th, TRANSPOSED)
+    first_d, count_d, start_d, scale_d = axis(phase_d, KD, sd, pd, dd, td, TRANSPOSED)
+    n, od, oh, ow = unravel(r, PD, PH, PW, VOLUME)
+    ih, iw, id_ = oh * scale_h + start_h, ow * scale_w + start_w, od * scale_d + start_d
     real, exists = c < made, r < pixels
     acc = tl.zeros((BP, BC), tl.float32) if LAST else tl.zeros((BC, BP), tl.float32)
     for m in range(M if TRANSPOSED else 1):
-        source, weights = c if SAME else c // M, c
+        source, filters = c if SAME else c // M, w + c
         if TRANSPOSED:
             source = c if SAME else c * M + m
-            weights = source
-        filters = w + weights
-        for jd in range(KD):
+            filters = w + source
+        for jd in range(count_d):
             plane, seen_d = n * xn, exists
             if VOLUME:
-                id_, seen = _source(od, jd * dd, ID, sd, pd, TRANSPOSED, STRIDED)
-                plane += id_ * xd
-                seen_d = seen_d & seen
-            for jh in range(KH):
-                ih, seen = _source(oh, jh * dh, IH, sh, ph, TRANSPOSED, STRIDED)
-                row, seen_h = plane + ih * xh, seen_d & seen
-                for jw in range(KW):
-                    iw, seen = _source(ow, jw * dw, IW, sw, pw, TRANSPOSED, STRIDED)
-                    at = x + outer(row + iw * xw, source * xc, LAST)
-                    v = tl.load(at, both(seen_h & seen, real, LAST), 0.0).to(tl.float32)
-                    f = tl.load(filters, real, 0.0).to(tl.float32)
+                plane += (id_ + jd * ad) * xd
+                seen_d = seen_d & inside(id_ + jd * ad, ID)
+            for jh in range(count_h):
+                row, seen_h = plane + (ih + jh * ah) * xh, seen_d & inside(ih + jh * ah, IH)
+                tap = ((first_d + jd * td) * KH + first_h + jh * th) * KW + first_w
+                for jw in range(count_w):
+                    at = x + outer(row + (iw + jw * aw) * xw, source * xc, LAST)
+                    v = tl.load(at, both(seen_h & inside(iw + jw * aw, IW), real, LAST), 0.0).to(tl.float32)
+                    f = tl.load(filters + tap * weights, real, 0.0).to(tl.float32)
                     acc += v * _pixels(f, not LAST)
-                    filters += outer_channels
+                    tap += tw
     if BIAS:
         acc += _pixels(tl.load(bias + c, real, 0.0).to(tl.float32), not LAST)
+    if TRANSPOSED:
+        od, oh, ow = od * sd + phase_d, oh * sh + phase_h, ow * sw + phase_w
+        exists = exists & (od < OD) & (oh < OH) & (ow < OW)
     out = y + outer(n * yn + od * yd + oh * yh + ow * yw, c * yc, LAST)
     tl.store(out, acc.to(y.dtype.element_ty), both(exists, real, LAST))
 

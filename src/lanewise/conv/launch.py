@@ -52,15 +52,20 @@ def _forward(x: Tensor, w: Tensor, bias: Tensor | None, problem: Problem, precis
 
 
 @on_its_device
-def input_grad(dy: Tensor, w: Tensor, problem: Problem, precision: str = "fp32", out: Tensor | None = None) -> Tensor:
-    """The gradient of the input [N, C, (D,) H, W] from the output's [N, K, (D,) H, W]; arguments as `forward`'s."""
-    return recorded(_input_grad, dy, w, problem, precision, out)
+def input_grad(
+    dy: Tensor, w: Tensor, bias: Tensor | None, problem: Problem, precision: str = "fp32", out: Tensor | None = None
+) -> Tensor:
+    """The gradient of the input [N, C, (D,) H, W] from the output's [N, K, (D,) H, W], plus bias [C], that of a
+    transposed convolution; arguments as `forward`'s."""
+    return recorded(_input_grad, dy, w, bias, problem, precision, out)
 
 
-def _input_grad(dy: Tensor, w: Tensor, problem: Problem, precision: str, out: Tensor | None) -> Tensor:
+def _input_grad(
+    dy: Tensor, w: Tensor, bias: Tensor | None, problem: Problem, precision: str, out: Tensor | None
+) -> Tensor:
     shape = (problem.n, problem.c, *problem.spatial_in)
     dx = empty(shape, dy, problem.channels_last) if out is None else volume(out)
-    launch_correlate.correlate(volume(dy), volume(w), None, dx, problem, precision, transposed=True)
+    launch_correlate.correlate(volume(dy), volume(w), bias, dx, problem, precision, transposed=True)
     return dx.squeeze(2) if dy.dim() == 4 else dx
 
 

@@ -36,7 +36,7 @@ from lanewise.conv.launch_operands import (
     within_window,
 )
 from lanewise.conv.launch_sum import add_parts
-from lanewise.conv.problem import Problem
+from lanewise.conv.problem import Problem, Triple
 from lanewise.splat._launch import launch
 
 RESIDENT = 2  # programs of the narrow kernel that a multiprocessor holds
@@ -56,7 +56,7 @@ def correlate(
     how = input_precision(problem, precision, x.device)
     if depthwise(problem):
         _correlate_depthwise(x, w, bias, y, problem, transposed)
-    elif pointwise(problem) and not usable(x)[1] and not usable(y)[1] and flat(x) and flat(y):
+    elif _as_planes(x, y, problem):
         _correlate_pointwise(usable(x)[0], w, bias, y, how, transposed)
     else:
         _correlate_dense(x, w, bias, y, problem, how, transposed)
@@ -64,22 +64,26 @@ def correlate(
         made.copy_(y)
 
 
+def _as_planes(x: Tensor, y: Tensor, problem: Problem) -> bool:
+    """Whether a product takes x and y as they are, pixels as neighbours: where matrix instructions read them so, which
+    are those of 16 bits, or where few channels leave memory as the bound; and pixels have to be whole vectors."""
+    if not pointwise(problem) or usable(x)[1] or usable(y)[1] or not flat(x) or not flat(y):
+        return False
+    if max(problem.c, problem.k) <= NARROW:
+        return True
+    return x.element_size() == 2 and math.prod(problem.spatial_out) % 2 == 0
+
+
 def _correlate_dense(
     x: Tensor, w: Tensor, bias: Tensor | None, y: Tensor, problem: Problem, how: str, transposed: bool
 ) -> None:
-    x, y_last = channels_last(x), usable(y)[1]
-    groups, stride = problem.groups, problem.stride
+    x = channels_last(x)
+    groups = problem.groups
     inputs, outputs = x.shape[1] // groups, y.shape[1] // groups
-    if transposed:
-        spacing, advance = transposed_steps(problem.kernel, stride, problem.dilation)
-        phases = math.prod(stride)
-        phase = tuple(ceil_div(size, s) for size, s in zip(problem.spatial_in, stride, strict=True))
-    else:
-        spacing, advance, phases, phase = ONE, problem.dilation, 1, problem.spatial_out
-    one_run = phases == 1 and flat(y)
+    phases, phase, spacing, advance = _phases(problem, transposed)
     made = y
-    if not y_last and not one_run:  # pixels that are no neighbours: whole vectors are channels
-        y, y_last = empty(tuple(y.shape), y, True), True
+    if y.shape[1] > 1 and not usable(y)[1]:  # stored in whole vectors and transposed afterwards: a third of the time
+        y = empty(tuple(y.shape), y, True)
     kernel, run = problem.kernel, inputs
     runs = not transposed and has_runs(x, problem)
     if runs:
@@ -95,18 +99,17 @@ def _correlate_dense(
     weights = packed(w, groups, transposed)
     check(weights.numel() < NUMBERS, f"{weights.numel()} weights")
     parts = y if splits == 1 else y.new_empty(splits, y.numel(), dtype=torch.float32)
-    y_align = alignment(y, 1, outputs) if y_last else alignment(line(y), 4, line(y).shape[4])
-    xn, _, *xs = strides(x)
+    y_align = alignment(y, 1, outputs)
+    (xn, _, *xs), (yn, _, *ys) = strides(x), strides(y)
     launch(
         kernels.correlate,
         grid(ceil_div(rows, block.m) * ceil_div(outputs, block.n) * groups * phases * splits),
         *(x, weights, bias, parts, rows, groups, inputs, outputs, *x.shape[2:], *phase, *y.shape[2:]),
-        *(xn, *xs, *strides(y), *kernel, *axis_steps(problem)[3:], *spacing, *advance, splits, y.numel(), run),
+        *(xn, *xs, yn, *ys, *kernel, *axis_steps(problem)[3:], *spacing, *advance, splits, y.numel(), run),
         TRANSPOSED=transposed,
         VOLUME=max(problem.spatial_in[0], problem.spatial_out[0], problem.kernel[0]) > 1,
         RUNS=runs,
-        Y_LAST=y_last,
-        FLAT=one_run,
+        FLAT=phases == 1 and flat(y),
         BIAS=bias is not None,
         ALIGN=alignment(x, 1, inputs),
         W_ALIGN=math.gcd(VECTOR // x.element_size(), inputs),
@@ -121,6 +124,14 @@ def _correlate_dense(
     add_parts(parts, y, splits)
     if made is not y:
         copy_from_channels_last(y, made)
+
+
+def _phases(problem: Problem, transposed: bool) -> tuple[int, Triple, Triple, Triple]:
+    """Of a correlation as in `kernels`: phases, pixels of each along the axes, and spacing and advance."""
+    if not transposed:
+        return 1, problem.spatial_out, ONE, problem.dilation
+    d, h, w = (ceil_div(size, step) for size, step in zip(problem.spatial_in, problem.stride, strict=True))
+    return math.prod(problem.stride), (d, h, w), *transposed_steps(problem.stride, problem.dilation)
 
 
 def has_runs(x: Tensor, problem: Problem) -> bool:
@@ -179,15 +190,17 @@ def _correlate_depthwise(
 ) -> None:
     last = usable(x)[1] and usable(y)[1]
     x, y, made = ordered(x, last), ordered(y, last), y
-    pixels = count_pixels(problem.n, y.shape[2:])
-    BP, BC = (16, 64) if last else (512, 1)
+    phases, phase, spacing, advance = _phases(problem, transposed)
+    pixels = count_pixels(problem.n, phase)
+    count_pixels(problem.n, y.shape[2:])
+    BC = blocks.side(y.shape[1], 64) if last else 1
+    BP = 1024 // BC if last else 512
     launch(
         kernels_depthwise.depthwise,
-        grid(ceil_div(pixels, BP) * ceil_div(y.shape[1], BC)),
-        *(x, taps_first(w), bias, y, pixels, problem.c, problem.k // problem.c, *x.shape[2:], *y.shape[2:]),
-        *(*strides(x), *strides(y), *axis_steps(problem)),
+        grid(ceil_div(pixels, BP) * ceil_div(y.shape[1], BC) * phases),
+        *(x, taps_first(w), bias, y, pixels, problem.c, problem.k // problem.c, *x.shape[2:], *phase, *y.shape[2:]),
+        *(*strides(x), *strides(y), *axis_steps(problem), *spacing, *advance),
         TRANSPOSED=transposed,
-        STRIDED=problem.stride != ONE,
         VOLUME=problem.kernel[0] > 1 or problem.spatial_out[0] > 1 or problem.spatial_in[0] > 1,
         SAME=problem.k == problem.c,
         LAST=last,

@@ -87,8 +87,9 @@ def planes(tensor: Tensor) -> Tensor:
     N, C, P = tensor.shape[0], tensor.shape[1], math.prod(tensor.shape[2:])
     vector = VECTOR // tensor.element_size()
     out = tensor.new_empty(C, ceil_div(N * P, vector) * vector)
-    out[:, N * P :].zero_()
-    out = out[:, : N * P]
+    if out.shape[1] > N * P:
+        out[:, N * P :].zero_()
+        out = out[:, : N * P]
     pixels = tensor.flatten(2)
     if pixels.stride(1) == 1 and C > 1:
         _transpose(pixels.transpose(1, 2), out, (P, out.stride(0)))

@@ -139,13 +139,12 @@ def multiprocessors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 2
 
 
-def transposed_steps(kernel: Triple, stride: Triple, dilation: Triple) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def transposed_steps(stride: Triple, dilation: Triple) -> tuple[Triple, Triple]:
     """Spacing of weights and advance of the input for each axis of an input gradient (`kernels.correlate`)."""
     shared = [math.gcd(s, d) for s, d in zip(stride, dilation, strict=True)]
-    return (
-        tuple(s // g for s, g in zip(stride, shared, strict=True)),
-        tuple(-d // g for d, g in zip(dilation, shared, strict=True)),
-    )
+    d, h, w = (s // g for s, g in zip(stride, shared, strict=True))
+    ad, ah, aw = (-d // g for d, g in zip(dilation, shared, strict=True))
+    return (d, h, w), (ad, ah, aw)
 
 
 def depthwise(problem: Problem) -> bool:

@@ -50,7 +50,8 @@ def weight_grad(x: Tensor, dy: Tensor, dw: Tensor, problem: Problem, precision: 
         _weight_depthwise(x, dy, dw, problem)
     else:
         how = input_precision(problem, precision, x.device)
-        if pointwise(problem) and not usable(x)[1] and not usable(dy)[1] and flat(x) and flat(dy):
+        planar = not usable(x)[1] and not usable(dy)[1] and flat(x) and flat(dy)
+        if pointwise(problem) and planar and math.prod(problem.spatial_out) % 2 == 0:  # pixels are whole vectors
             _weight_pointwise(usable(x)[0], usable(dy)[0], dw, how)
         else:
             _weight_dense(channels_last(x), dy, dw, problem, how)

@@ -20,7 +20,6 @@ from torch import Tensor
 
 from lanewise._operator import operator
 from lanewise.conv import backends, chooser, sliced
-from lanewise.conv.plan import Slice
 from lanewise.conv.precision import resolve
 from lanewise.conv.problem import Direction, Problem, Triple
 from lanewise.conv.sliced import is_channels_last, memory_format
@@ -101,9 +100,12 @@ def _run(
         *(direction, first.shape, first.stride(), second.shape, second.stride(), tuple(extents), channels_last),
         *(*steps, first.dtype, first.device, window_bytes),
     )
-    launch = functools.partial(chooser.convolve, resolve(precision, first.device.type))
-    if call.whole is not None:
-        return sliced.run_whole(call.whole, first, second, bias, call.format, call.window_bytes, launch)
+    arithmetic = resolve(precision, first.device.type)
+    if call.whole:
+        part = chooser.convolve(arithmetic, call.problem, first, second, bias)
+        if part.dtype != first.dtype:
+            part = part.to(first.dtype)
+        return part.contiguous(memory_format=call.format)
     return sliced.run(
         call.problem,
         first,
@@ -111,7 +113,7 @@ def _run(
         bias,
         channels_last=channels_last,
         window_bytes=call.window_bytes,
-        launch=launch,
+        launch=functools.partial(chooser.convolve, arithmetic),
     )
 
 
@@ -121,13 +123,13 @@ class Call(NamedTuple):
 
     Attributes:
         problem: all of it.
-        whole: its one slice, where it needs no other and both operands are packed; otherwise None.
+        whole: whether one launch is all of it, within the window, and both operands are packed.
         format: the result's layout.
         window_bytes: the largest tensor of a launch.
     """
 
     problem: Problem
-    whole: Slice | None
+    whole: bool
     format: torch.memory_format
     window_bytes: int
 
@@ -159,7 +161,7 @@ def _call(
     problem = _problem(direction, first[0], *sizes, stride, padding, dilation, groups, dtype, layout)
     window = _window(device, window_bytes)
     packed = all(x.is_contiguous(memory_format=memory_format(problem.dims, layout)) for x in (a, b))
-    whole = sliced.whole(problem, window) if packed else None
+    whole = packed and sliced.whole(problem, window) is not None
     return Call(problem, whole, memory_format(problem.dims, channels_last), window)
 
 

@@ -2,15 +2,15 @@
 
 Block sizes, strides, alignments and the check of every launch's bound follow from the shapes and strides of a call. To
 work them out takes 50 to 100 us of Python, which is more than most layers of a network keep a GPU busy. So what a call
-allocates and launches is written down the first time, and done again for the next call of the same kind.
+allocates, launches and copies is written down the first time, and done again for the next call of the same kind.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,22 +19,27 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from lanewise.splat._launch import Launch, current_stream, recording
 
 MOST = 4096  # calls that are remembered
-Layout = tuple[torch.Size, tuple[int, ...], torch.dtype]
 
 _known: dict[tuple[Any, ...], Recording | None] = {}
 
 
 def recorded(function: Callable[..., Tensor], *args: Any) -> Tensor:
     """function(*args), whose work on a GPU depends on its tensors' shapes, strides and alignment, and not on values."""
-    tensors = [x for x in args if isinstance(x, Tensor)]
-    if not tensors[0].is_cuda:
+    if not args[0].is_cuda:
         return function(*args)
-    key = (function, tensors[0].device.index, *map(_kind, args))
+    tensors, kinds = [], []
+    for x in args:
+        if isinstance(x, Tensor):
+            tensors.append(x)
+            kinds.append((x.shape, x.stride(), x.dtype, x.data_ptr() % 16 == 0))
+        else:
+            kinds.append(x)
+    key = (function, args[0].device.index, *kinds)
     try:
         known = _known[key]
     except KeyError:
-        if len({x.data_ptr() for x in tensors}) < len(tensors):
-            return function(*args)  # which of two that are one and the same a launch takes cannot be seen
+        if _overlap(tensors):
+            return function(*args)  # which of two that share memory a launch takes cannot be seen
         result, _known[key] = _record(function, args, tensors)
         if len(_known) > MOST:
             _known.pop(next(iter(_known)), None)
@@ -42,24 +47,41 @@ def recorded(function: Callable[..., Tensor], *args: Any) -> Tensor:
     return function(*args) if known is None else known.replay(tensors)
 
 
-def _kind(x: Any) -> Any:
-    """What a call's work depends on, of an argument."""
-    return (x.shape, x.stride(), x.dtype, x.data_ptr() % 16 == 0) if isinstance(x, Tensor) else x
+class View(NamedTuple):
+    """A tensor, as a part of one of those that a call is given or makes."""
+
+    which: int
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    def of(self, tensors: list[Tensor]) -> Tensor:
+        """That part of these."""
+        whole = tensors[self.which]
+        if not self.offset and whole.shape == self.shape and whole.stride() == self.strides:
+            return whole
+        return whole.as_strided(self.shape, self.strides, whole.storage_offset() + self.offset)
 
 
-@dataclass(frozen=True)
-class Recording:
+class Operator(NamedTuple):
+    """One of torch's own operators, which writes to its first argument."""
+
+    function: Any
+    args: tuple[Any, ...]
+
+
+class Recording(NamedTuple):
     """What a call does.
 
     Attributes:
-        allocations: tensors that it makes, after those that it is given.
-        launches: its kernels, with the positions of their tensor arguments and which of those tensors they are.
-        result: which tensor is the result, and the shape and strides that it has.
+        allocations: shape, strides and dtype of the tensors that it makes, after those that it is given.
+        steps: its launches and operators in their order, each with the positions of its tensors and what they are.
+        result: what it gives.
     """
 
-    allocations: tuple[Layout, ...]
-    launches: tuple[tuple[Launch, tuple[tuple[int, int], ...]], ...]
-    result: tuple[int, torch.Size, tuple[int, ...]]
+    allocations: tuple[tuple[Any, ...], ...]
+    steps: tuple[tuple[Launch | Operator, tuple[tuple[int, View], ...]], ...]
+    result: View
 
     def replay(self, tensors: list[Tensor]) -> Tensor:
         """The call with these tensors in the place of those that were recorded."""
@@ -67,18 +89,26 @@ class Recording:
         stream = current_stream(device.index)
         for shape, strides, dtype in self.allocations:
             tensors.append(torch.empty_strided(shape, strides, dtype=dtype, device=device))
-        for launch, places in self.launches:
-            launch.again([(position, tensors[which]) for position, which in places], stream)
-        which, shape, strides = self.result
-        result = tensors[which]
-        return result if result.shape == shape else result.as_strided(shape, strides)
+        for step, places in self.steps:
+            args = list(step.args)
+            if isinstance(step, Operator):
+                for position, view in places:
+                    args[position] = view.of(tensors)
+                step.function(*args)
+                continue
+            for position, view in places:  # of a tensor a kernel takes the address, and no shape
+                args[position] = view.of(tensors) if view.offset else tensors[view.which]
+            step.compiled[step.grid](*args, stream=stream)
+        return self.result.of(tensors)
 
 
 class _Watch(TorchDispatchMode):
-    """Notes what is allocated, and whether anything else is done by torch's own operators."""
+    """Adds to the launches those of torch's operators that can be done again; notes what is allocated, and what else
+    is done."""
 
-    def __init__(self) -> None:
+    def __init__(self, steps: list[Any]) -> None:
         super().__init__()
+        self.steps = steps
         self.made: list[Tensor] = []
         self.others: list[str] = []
 
@@ -86,6 +116,8 @@ class _Watch(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         if "empty" in func.__name__:
             self.made.append(out)
+        elif func in (torch.ops.aten.copy_.default, torch.ops.aten.zero_.default):
+            self.steps.append(Operator(func, tuple(args)))
         elif not func.is_view and not _is_poison(func, args):
             self.others.append(str(func))
         return out
@@ -99,31 +131,46 @@ def _is_poison(func: Any, args: Any) -> bool:
 def _record(
     function: Callable[..., Tensor], args: tuple[Any, ...], tensors: list[Tensor]
 ) -> tuple[Tensor, Recording | None]:
-    """The call's result and its recording; none where it is more than allocations and launches."""
-    with _Watch() as watch, recording() as launches:
+    """The call's result and its recording; none where it does what cannot be recorded."""
+    with recording() as steps, _Watch(steps) as watch:
         result = function(*args)
     roots = [*tensors, *watch.made]
-    places = [
-        [(i, _which(x, roots)) for i, x in enumerate(launch.args) if isinstance(x, Tensor)] for launch in launches
-    ]
-    end = _which(result, roots)
-    if watch.others or end is None or any(which is None for place in places for _, which in place):
+    places = [[(i, _view(x, roots)) for i, x in enumerate(step.args) if isinstance(x, Tensor)] for step in steps]
+    end = _view(result, roots)
+    if watch.others or end is None or any(view is None for place in places for _, view in place):
         return result, None
-    allocations = tuple((x.shape, x.stride(), x.dtype) for x in watch.made)
+    allocations = [(x.shape, x.stride(), x.dtype) for x in watch.made]
+    mine = end.which - len(tensors)
+    if mine >= 0 and end.offset == 0 and result.numel() == watch.made[mine].numel():
+        allocations[mine] = (result.shape, result.stride(), result.dtype)  # made as what it is given back as
     kept = tuple(
-        (_without_tensors(launch), tuple((i, which) for i, which in place if which is not None))
-        for launch, place in zip(launches, places, strict=True)
+        (_without_tensors(step), tuple((i, view) for i, view in place if view is not None))
+        for step, place in zip(steps, places, strict=True)
     )
-    return result, Recording(allocations, kept, (end, result.shape, result.stride()))
+    return result, Recording(tuple(allocations), kept, end)
 
 
-def _without_tensors(launch: Launch) -> Launch:
-    return launch._replace(args=tuple(None if isinstance(x, Tensor) else x for x in launch.args))
+def _without_tensors(step: Launch | Operator) -> Launch | Operator:
+    """The same, holding no memory."""
+    return step._replace(args=tuple(None if isinstance(x, Tensor) else x for x in step.args))
 
 
-def _which(x: Tensor, roots: list[Tensor]) -> int | None:
-    """Which tensor x begins in the same place as, and is of the same dtype."""
-    for i, root in enumerate(roots):
-        if x.data_ptr() == root.data_ptr() and x.dtype == root.dtype and x.numel() and root.numel():
-            return i
+def _view(x: Tensor, roots: list[Tensor]) -> View | None:
+    """x as a part of the tensor in whose memory it begins; None where there is no such tensor of its dtype."""
+    for which, root in enumerate(roots):
+        begin, end = _span(root)
+        if begin <= x.data_ptr() < end and x.dtype == root.dtype:
+            return View(which, (x.data_ptr() - begin) // x.element_size(), tuple(x.shape), x.stride())
     return None
+
+
+def _span(x: Tensor) -> tuple[int, int]:
+    """Addresses from x's first number to behind its last."""
+    numbers = 1 + sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True)) if x.numel() else 0
+    return x.data_ptr(), x.data_ptr() + numbers * x.element_size()
+
+
+def _overlap(tensors: list[Tensor]) -> bool:
+    """Whether two tensors share memory."""
+    spans = sorted(map(_span, tensors))
+    return any(a[1] > b[0] for a, b in itertools.pairwise(spans))

@@ -12,8 +12,8 @@ from torch.nn.functional import pad
 from lanewise.conv.plan import Range, Slice, check, plan
 from lanewise.conv.problem import Problem
 
-# From a problem, its two operands (x and w, dy and w, or x and dy) and the bias of a forward problem to the result,
-# which is written to the last argument where that is not None.
+# From a problem, its two operands (x and w, dy and w, or x and dy) and a bias, if it has one, to the result, which is
+# written to the last argument where that is not None.
 Launch = Callable[[Problem, Tensor, Tensor, Tensor | None, Tensor | None], Tensor]
 
 
@@ -46,17 +46,18 @@ def run(
     """
     format = memory_format(problem.dims, channels_last)
     if (one := whole(problem, window_bytes)) is not None:
-        return run_whole(one, _packed(first, problem), _packed(second, problem), bias, format, window_bytes, launch)
+        part = _launched(one, _packed(first, problem), _packed(second, problem), bias, None, window_bytes, launch)
+        return part.to(first.dtype).contiguous(memory_format=format)
     slices = plan(problem, window_bytes)
     result = torch.empty(problem.result_shape, dtype=first.dtype, device=first.device, memory_format=format)
     if not slices:
-        return result.copy_(_column(bias, problem)) if bias is not None else result.zero_()
+        return result.copy_(column(bias, problem)) if bias is not None else result.zero_()
     for _, group in itertools.groupby(slices, key=lambda piece: piece.result):
         parts = list(group)
         own_bias = None if bias is None else bias[slice(*(parts[0].c if _transposed(problem) else parts[0].k))]
         place = _place(parts[0], result)
         if parts[0].owned != parts[0].x_rows:  # there may be positions that no y sees
-            place.copy_(_column(own_bias, problem)) if own_bias is not None else place.zero_()
+            place.copy_(column(own_bias, problem)) if own_bias is not None else place.zero_()
         if len(parts) == 1:
             _alone(parts[0], first, second, own_bias, place, window_bytes, launch)
             continue
@@ -71,23 +72,12 @@ def run(
 
 
 def whole(problem: Problem, window_bytes: int) -> Slice | None:
-    """The one slice that is all of the problem, where it needs no other."""
+    """The one slice that is all of the problem, where it needs no other: a launch within the window."""
     slices = plan(problem, window_bytes)
-    return slices[0] if len(slices) == 1 and slices[0].problem == problem else None
-
-
-def run_whole(
-    piece: Slice,
-    first: Tensor,
-    second: Tensor,
-    bias: Tensor | None,
-    format: torch.memory_format,
-    window_bytes: int,
-    launch: Launch,
-) -> Tensor:
-    """`run` for that slice, of operands that are packed."""
-    part = _launched(piece, first, second, bias, None, window_bytes, launch)
-    return part.to(first.dtype).contiguous(memory_format=format)
+    if len(slices) != 1 or slices[0].problem != problem or 0 in problem.spatial_out:
+        return None
+    check(problem, window_bytes)
+    return slices[0]
 
 
 def _alone(
@@ -123,10 +113,7 @@ def _launched(
     check(problem, window_bytes)
     if 0 in problem.spatial_out:  # no y sees what the slice owns
         return first.new_zeros(problem.result_shape)
-    if not _transposed(problem):
-        return launch(problem, first, second, bias, out)
-    done = launch(problem, first, second, None, out)
-    return done if bias is None else done.add_(_column(bias, problem))
+    return launch(problem, first, second, bias, out)
 
 
 def _transposed(problem: Problem) -> bool:
@@ -216,5 +203,6 @@ def is_channels_last(tensor: Tensor) -> bool:
     return tensor.is_contiguous(memory_format=memory_format(tensor.dim() - 2, True))
 
 
-def _column(bias: Tensor, problem: Problem) -> Tensor:
+def column(bias: Tensor, problem: Problem) -> Tensor:
+    """A bias in the shape in which it is added."""
     return bias.reshape(-1, *[1] * problem.dims)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lanewise.audit.gate import FLOOR, GateResult, gate, relative_error
 from lanewise.prove.conv_gate import Layer, gate_convolution
-from lanewise.prove.made_gate import gate_lists, gate_pictures, kept
+from lanewise.prove.made_gate import gate_beginnings, gate_lists, gate_long_lists, gate_pictures, kept
 from lanewise.prove.scenes import Scene, make_scene
 from lanewise.prove.splat_gate import (
     Kernels,
@@ -42,7 +42,9 @@ from lanewise.train.photometric import photometric_loss
 
 HERE = Place("triton")
 PROJECT = ("projection.project", "projection.project_backward")
-LISTS = ("binning.count", "binning.emit", "binning.divide_count", "binning.divide")
+# Coarse lists that are sorted one by one, and all together: those of a given capacity, and the longest.
+LISTS = ("binning.count", "binning.begin_lists", "binning.emit", "binning.sort_lists", "binning.divide")
+TOGETHER = ("binning.count", "binning.emit", "binning.divide_count", "binning.divide")
 SHADE = ("rasterize.pack", "rasterize.composite", "rasterize.composite_backward", "rasterize.pair_sides")
 HARMONICS = ("sh.harmonics", "sh.harmonics_backward")
 SUMS = ("conv.bias_grad", "conv.add_parts")
@@ -78,7 +80,7 @@ class Case:
 @functools.cache
 def cases() -> tuple[Case, ...]:
     """All of them; the same ones everywhere."""
-    return (*_scenes(), *_projections(), *_harmonics(), *_training(), *_convolutions())
+    return (*_scenes(), *_lists(), *_projections(), *_harmonics(), *_training(), *_convolutions())
 
 
 def _scenes() -> Iterator[Case]:
@@ -87,12 +89,12 @@ def _scenes() -> Iterator[Case]:
     Pictures are as small as they can be and still cross what they are to cross: every tile more costs each of the
     orders in which waves run one by one.
     """
-    everything = (*PROJECT, *LISTS, *SHADE)
 
     def scene(name: str, more: tuple[str, ...] = (), *, quick: bool = False, ordered: bool = False, **how: Any) -> Case:
         wide = how.pop("wide", False)
         run = functools.partial(_gate_scene, make_scene(3, **how), ordered, wide)
-        return Case(name, (*everything, *more, *(["rasterize.sum_records"] if ordered else [])), run, quick)
+        lists = ("binning.begin_lists", *TOGETHER) if wide else TOGETHER if "isect_capacity" in how else LISTS
+        return Case(name, (*PROJECT, *lists, *SHADE, *more, *["rasterize.sum_records"] * ordered), run, quick)
 
     yield Case("no Gaussians", ("rasterize.composite",), functools.partial(_gate_nothing, 9, 7))
     yield scene("1 Gaussian, 1 pixel", N=1, width=1, height=1)
@@ -112,11 +114,12 @@ def _scenes() -> Iterator[Case]:
     yield scene("65 Gaussians, tiles of 4, 5 x 5", N=65, width=5, height=5, tile_size=4)
     yield scene("33 Gaussians, long lists: 64-bit bounds, two parts", N=33, width=8, height=9, wide=True)
     run = functools.partial(_gate_masks, make_scene(3, N=33, width=9, height=9, tile_size=8))
-    yield Case("33 Gaussians, masked tiles", everything, run)
+    yield Case("33 Gaussians, masked tiles", (*PROJECT, *LISTS, *SHADE), run)
     name = "33 Gaussians of 2 cameras, shared colours, no gradient of alphas"
     yield scene(name, quick=True, N=33, C=2, width=9, height=8, alphas=False)
-    # As in training: cameras are fixed, and the loss looks at colours alone.
+    # As in training: cameras are fixed, the loss looks at colours alone, and nothing waits for the lists.
     training = {"background": True, "alphas": False, "fixed": ("viewmats", "Ks", "backgrounds"), "height": 8}
+    training["isect_capacity"] = (300, 299)
     name = "64 Gaussians, 3rd degree, as in training"
     yield scene(name, HARMONICS, quick=True, N=64, width=9, sh_degree=3, **training)
     name = "31 Gaussians, 2 cameras, first degree, as in training"
@@ -135,6 +138,8 @@ def _gate_scene(scene: Scene, ordered: bool, wide: bool) -> list[GateResult]:
     with kept(wide) as made:
         outputs, grads, meta = kernel_run(scene, upstream, kernels=kernels)
         sides = kernel_sides(scene, meta, kernels)
+    n = int(meta["tiles_per_gauss"].sum())  # what is behind the lists of a given capacity is not theirs
+    meta["flatten_ids"], sides = meta["flatten_ids"][:n], sides[:n]
     truth = _truth(scene, meta, sides)
     decisions = GateResult("decisions", max(truth.excess, 0.0), 0.0)
     return [*gates_of(truth, outputs, grads), decisions, *gate_lists(scene, meta, made), *gate_pictures(made)]
@@ -176,6 +181,15 @@ def _gate_nothing(width: int, height: int) -> list[GateResult]:
         GateResult("colors out", relative_error(colors, background), FLOOR),
         GateResult("alphas out", float(alphas.abs().sum()), 0.0),
     ]
+
+
+def _lists() -> Iterator[Case]:
+    """Coarse lists around a chunk of 512; their beginnings, 2048 at a time."""
+    for n in (1, 2048, 4100):
+        yield Case(f"beginnings of {n} lists", LISTS[1:2], functools.partial(gate_beginnings, n), quick=n == 4100)
+    for N in (512, 513, 1030):
+        kernels = (*LISTS, *["binning.merge_lists"] * (N > 512))
+        yield Case(f"lists of {N} Gaussians", kernels, functools.partial(gate_long_lists, N), quick=N == 513)
 
 
 def _projections() -> Iterator[Case]:

@@ -63,7 +63,7 @@ def gate_convolution(layer: Layer) -> list[GateResult]:
         y, dx = placed(layer, torch.full_like(dy, torch.nan)), placed(layer, torch.full_like(x, torch.nan))
         far_x, far_dy = placed(layer, x), placed(layer, dy)
         launch.forward(far_x, w, bias, problem, out=y)
-        launch.input_grad(far_dy, w, problem, out=dx)
+        launch.input_grad(far_dy, w, None, problem, out=dx)
         got = y, dx, launch.weight_grad(far_x, far_dy, problem), launch.bias_grad(far_dy)
     return [
         gate(name, a, b, floor=LIMITS[torch.float32 if name == "db" else layer.dtype])

@@ -68,7 +68,9 @@ def check_tensor(name: str, tensor: Tensor | None, shape: tuple[int | str, ...],
     if not isinstance(tensor, Tensor):
         raise InputError(name, got=type(tensor).__name__, expected=f"a tensor {_shown(shape)}")
     got = tensor.shape
-    if len(got) != len(shape) or any(a != b and not isinstance(b, str) for a, b in zip(got, shape, strict=True)):
+    if got != shape and (  # equal tuples are soon compared, and mostly nothing stands for any size
+        len(got) != len(shape) or any(a != b and not isinstance(b, str) for a, b in zip(got, shape, strict=True))
+    ):
         raise InputError(name, got=f"shape {list(got)}", expected=_shown(shape))
     if like is None:
         if tensor.dtype not in (torch.float32, torch.float64):

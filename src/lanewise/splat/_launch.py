@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -34,11 +34,11 @@ def launch(
         kernel[grid](*args, **constexprs, **options)
         return
     device = args[0].device.index
-    key = (id(kernel), device, *constexprs.values(), *map(_kind, args), *options.values())
-    compiled, grid = _compiled.get(key), (*grid, 1, 1)[:3]
+    key = (id(kernel), device, *constexprs.values(), *options.values(), *_kinds(args))
+    compiled, grid, everything = _compiled.get(key), (*grid, 1, 1)[:3], (*args, *constexprs.values())
     if compiled is not None:
-        compiled[grid](*args, *constexprs.values(), stream=_streams()(device))
-        _note(compiled, grid, (*args, *constexprs.values()))
+        compiled[grid](*everything, stream=_streams()(device))
+        _note(compiled, grid, everything)
         return
     names = kernel.arg_names
     assert names[len(args) :] == list(constexprs), (names, list(constexprs))
@@ -47,7 +47,7 @@ def launch(
     assert not special, f"{special} have to be in do_not_specialize"
     done = kernel[grid](*args, **constexprs, **options)
     _compiled[key] = done.result() if hasattr(done, "result") else done
-    _note(_compiled[key], grid, (*args, *constexprs.values()))
+    _note(_compiled[key], grid, everything)
 
 
 class Launch(NamedTuple):
@@ -57,20 +57,13 @@ class Launch(NamedTuple):
     grid: tuple[int, ...]
     args: tuple[Any, ...]
 
-    def again(self, tensors: Iterable[tuple[int, Tensor]], stream: int) -> None:
-        """The same launch with these tensors at these positions."""
-        args = list(self.args)
-        for position, tensor in tensors:
-            args[position] = tensor
-        self.compiled[self.grid](*args, stream=stream)
-
 
 _recorder = threading.local()
 
 
 @contextlib.contextmanager
-def recording() -> Iterator[list[Launch]]:
-    """A list of the launches that this thread makes in the block."""
+def recording() -> Iterator[list[Any]]:
+    """A list of the launches that this thread makes in the block, to which others may add what they do."""
     outer, _recorder.launches = getattr(_recorder, "launches", None), []
     try:
         yield _recorder.launches
@@ -102,12 +95,18 @@ def _streams() -> Callable[[int], int]:
     return active.get_current_stream
 
 
-def _kind(x: Any) -> Any:
-    if isinstance(x, Tensor):
-        return x.dtype, x.data_ptr() % 16 == 0
-    if isinstance(x, int):
-        return -(2**31) <= x < 2**31
-    return type(x)
+def _kinds(args: tuple[Any, ...]) -> list[Any]:
+    """What makes a difference of arguments: a tensor's dtype, and 16 behind it where its address is no multiple of
+    that; whether a whole number has 32 bits; the type of another. One list, one loop: this runs at every launch."""
+    kinds = []
+    for x in args:
+        if isinstance(x, Tensor):
+            kinds.append(x.dtype)
+            if x.data_ptr() % 16:
+                kinds.append(16)
+        else:
+            kinds.append(-(2**31) <= x < 2**31 if isinstance(x, int) else type(x))
+    return kinds
 
 
 def on_its_device(function: Callable[..., T]) -> Callable[..., T]:

@@ -238,7 +238,7 @@ def _lengths(lists: TileLists, capacity: tuple[int, int]) -> dict[str, Tensor]:
     if lists.lengths is None:  # made by a backend that always makes them as long as they have to be
         n = torch.tensor(lists.flatten_ids.numel())
         return {"n_isects": n, "n_coarse": n, "overflow": torch.tensor(False)}
-    n_isects, n_coarse = lists.lengths.sum(1).unbind()
+    n_isects, n_coarse = lists.lengths[:2].sum(1).unbind()
     overflow = (n_isects > capacity[0]) | (n_coarse > capacity[1])
     return {"n_isects": n_isects, "n_coarse": n_coarse, "overflow": overflow}
 
@@ -257,12 +257,11 @@ def _seen_colors(
 def camera_centres(viewmats: Tensor) -> Tensor:
     """Where the cameras stand, -R^-1 t, [..., 3] of viewmats [..., 4, 4]; exact for views that are not quite rigid too.
 
-    In closed form: a linear solver would wait for the GPU to tell whether R is singular.
+    In closed form, by R's cofactors: a linear solver would wait for the GPU to tell whether R is singular.
     """
-    r0, r1, r2 = viewmats[..., :3, :3].unbind(-2)
-    c0, c1, c2 = torch.linalg.cross(r1, r2), torch.linalg.cross(r2, r0), torch.linalg.cross(r0, r1)
-    t = viewmats[..., :3, 3:]
-    return -(c0 * t[..., 0, :] + c1 * t[..., 1, :] + c2 * t[..., 2, :]) / (r0 * c0).sum(-1, keepdim=True)
+    R, t = viewmats[..., :3, :3], viewmats[..., :3, 3:]
+    cofactors = torch.linalg.cross(R.roll(-1, -2), R.roll(-2, -2))  # rows r1 x r2, r2 x r0, r0 x r1
+    return -(cofactors * t).sum(-2) / (R * cofactors)[..., 0, :].sum(-1, keepdim=True)
 
 
 def _channels(

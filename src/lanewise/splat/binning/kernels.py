@@ -1,6 +1,7 @@
-"""Tile lists in Triton, in two levels: pairs of a Gaussian and a coarse tile, twice as large, are counted, emitted in
-depth order and sorted by tile; each pair carries which of its four tiles the Gaussian reaches, and every coarse tile's
-list is then divided into those of its tiles, in the same order.
+"""Tile lists in Triton, in two levels: pairs of a Gaussian and a coarse tile, twice as large, are counted and emitted,
+and every coarse tile's list is brought into depth order (`kernels_sort.py`, or by the order in which they are emitted
+and a stable sort by tile); each pair carries which of its four tiles the Gaussian reaches, and the list of a coarse
+tile is then divided into those of its tiles, in the same order.
 
 The intervals are those of `reference.py`, in fp32 and a little wider: they must never miss a pair that shading
 counts. All arrays are flat over the images: means2d [M, 2], conics [M, 3] with M = I * N; opacities [M], or shared by
@@ -73,12 +74,15 @@ def _coarse_rows(first_row, n_rows):
 
 @triton.jit(do_not_specialize=["N", "C", "tile_width", "tile_height"])
 def count(
-    radii, means2d, conics, opacities, records, tiles_per_gauss, coarse_per_gauss, totals,
+    radii, means2d, conics, opacities, records, tiles_per_gauss, coarse_per_gauss, totals, steps,
     N, C, tile_width, tile_height,
     TILE: tl.constexpr, SHARED: tl.constexpr, BLOCK: tl.constexpr, SLOTS: tl.constexpr,
 ):  # fmt: skip
     """The records; tiles_per_gauss [M] int32 and coarse_per_gauss [M] int64, whose sums are added to totals [2, SLOTS]
-    int64, in many places so that programs do not queue up for one."""
+    int64, in many places so that programs do not queue up for one.
+
+    And steps [2 + coarse tiles of all images] int32, or None: by how much the list of each coarse tile, its number plus
+    one, is longer than that of the one before it. A row of an ellipse's coarse tiles is one step up and one down."""
     image, n, inside = gaussians_of(tl.program_id(0), N, BLOCK)
     g, row = image * N + n, (image // C if SHARED else image) * N + n
     mx, my, p, r, q, o = record_of(means2d, conics, opacities, g, row, inside)
@@ -89,12 +93,19 @@ def count(
     first_row, n_rows = _rows(my, half_y, seen, tile_height, TILE)
     first, rows = _coarse_rows(first_row, n_rows)
     fine, coarse = tl.zeros([BLOCK], tl.int32), tl.zeros([BLOCK], tl.int32)
+    coarse_width = tl.cdiv(tile_width, 2)
+    row_before = image.to(tl.int32) * tl.cdiv(tile_height, 2) + first
     for j in range(tl.max(rows, 0)):
-        _, up, _, down, _, columns = _coarse_row(
+        _, up, _, down, column, columns = _coarse_row(
             first + j, first_row, n_rows, mx, my, half_y, y_right, slope, square, fall, tile_width, TILE
         )
+        columns = tl.where(j < rows, columns, 0)
         fine += tl.where(j < rows, up + down, 0)
-        coarse += tl.where(j < rows, columns, 0)
+        coarse += columns
+        if steps is not None:
+            step = steps + 1 + (row_before + j) * coarse_width + column
+            tl.atomic_add(step, 1, columns > 0, sem="relaxed")
+            tl.atomic_add(step + columns, -1, columns > 0, sem="relaxed")
     tl.store(tiles_per_gauss + g, fine, inside)
     tl.store(coarse_per_gauss + g, coarse.to(tl.int64), inside)
     totals += tl.program_id(0) % SLOTS
@@ -102,19 +113,30 @@ def count(
     tl.atomic_add(totals + SLOTS, tl.sum(coarse.to(tl.int64), 0), sem="relaxed")
 
 
-@triton.jit(do_not_specialize=["N", "tile_width", "tile_height", "coarse_width", "coarse_tiles", "capacity"])
+@triton.jit(do_not_specialize=["N", "coarse_width", "coarse_tiles", "tile_width", "tile_height", "capacity"])
 def emit(
-    order, ends, records, keys, pairs, N, tile_width, tile_height, coarse_width, coarse_tiles, capacity,
+    records, order, ends, depths, tiles_per_gauss, cursors, keys, pairs,
+    N, coarse_width, coarse_tiles, tile_width, tile_height, capacity,
     TILE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """keys (coarse tile of all images) and pairs (Gaussian of all images * 16 + which of the four tiles it reaches)
-    [capacity], for the Gaussians of every image in its order [I, N]; ends [I * N] int64 are the sums of their counts
-    in that order, themselves included. What does not fit is left out."""
+    """Pairs of a Gaussian and a coarse tile of all images: Gaussian of all images * 16 + which of the four tiles it
+    reaches; in one of two ways.
+
+    In the order of depths [I, N] that is given: keys (coarse tile) and pairs [capacity]; ends [I * N] int64 are the
+    sums of the Gaussians' counts in that order, themselves included. What does not fit is left out.
+
+    In any order, into the lists of the coarse tiles: keys [capacity] int64, with the bits of the depth (`depth_bits`)
+    above the pair's 32. Cursors [1 + coarse tiles] int32 hold behind a zero where each list begins, and in the end
+    where it ends: they are the bounds of the lists then."""
     image, n, inside = gaussians_of(tl.program_id(0), N, BLOCK)
-    i = image * N + n
-    position = tl.load(ends + i - 1, inside & (i > 0), 0)
-    inside &= tl.load(ends + i, inside, 0) > position
-    g = image * N + tl.load(order + i, inside, 0)
+    g = image * N + n
+    if cursors is None:
+        position = tl.load(ends + g - 1, inside & (g > 0), 0)
+        inside &= tl.load(ends + g, inside, 0) > position
+        g = image * N + tl.load(order + g, inside, 0)
+    else:
+        inside &= tl.load(tiles_per_gauss + g, inside, 0) > 0
+        depth = depth_bits(tl.load(depths + g, inside, 0.0)).to(tl.int64) << 32
     record = records + g * _RECORD
     mx, my = tl.load(record, inside, 0.0), tl.load(record + 1, inside, 0.0)
     half_y, y_right, slope, square, fall = ellipse(
@@ -130,7 +152,7 @@ def emit(
             first + j, first_row, n_rows, mx, my, half_y, y_right, slope, square, fall, tile_width, TILE
         )
         columns = tl.where(j < rows, columns, 0)
-        key = image_tile + (first + j) * coarse_width + coarse
+        tile = image_tile + (first + j) * coarse_width + coarse
         for q in range(tl.max(columns, 0)):
             left = (coarse + q) * 2
             reached = (
@@ -139,10 +161,25 @@ def emit(
                 + 4 * _between(left, first_down, n_down)
                 + 8 * _between(left + 1, first_down, n_down)
             )
-            here = (q < columns) & (position + q < capacity)
-            tl.store(keys + position + q, (key + q).to(keys.dtype.element_ty), here)
-            tl.store(pairs + position + q, (g * 16 + reached).to(pairs.dtype.element_ty), here)
-        position += columns
+            here = q < columns
+            if cursors is None:
+                here &= position + q < capacity
+                tl.store(keys + position + q, (tile + q).to(keys.dtype.element_ty), here)
+                tl.store(pairs + position + q, (g * 16 + reached).to(pairs.dtype.element_ty), here)
+            else:
+                place = tl.atomic_add(cursors + 1 + tile + q, 1, here, sem="relaxed")
+                tl.store(keys + place, depth | (g * 16 + reached), here)
+        if cursors is None:
+            position += columns
+
+
+@triton.jit
+def depth_bits(depth):
+    """int32 in the order of torch's sort: the two zeros are equal, and NaN, all alike, are behind everything."""
+    bits = depth.to(tl.int32, bitcast=True)
+    size = bits & 0x7FFFFFFF
+    bits = tl.where(bits < 0, -size, size)  # of numbers below zero the size falls
+    return tl.where(size > 0x7F800000, 0x7FFFFFFF, bits)
 
 
 @triton.jit
@@ -189,13 +226,20 @@ def divide_count(
         pairs += length
         sorted_pairs += length
         coarse_bounds += all_tiles + 1
+    shape = coarse_width, coarse_tiles, tile_width, tile_height
+    store_counts(counts, pid, tl.sum(n0, 0), tl.sum(n1, 0), tl.sum(n2, 0), tl.sum(n3, 0), *shape)
+
+
+@triton.jit
+def store_counts(counts, pid, n0, n1, n2, n3, coarse_width, coarse_tiles, tile_width, tile_height):
+    """The lengths of the four lists that coarse tile `pid` is divided into, to counts [tiles + 1], behind a zero."""
     tile, second_column, second_row = _coarse_tile(pid, coarse_width, coarse_tiles, tile_width, tile_height)
     tl.store(counts, 0, pid == 0)
     counts += 1
-    tl.store(counts + tile, tl.sum(n0, 0))
-    tl.store(counts + tile + 1, tl.sum(n1, 0), second_column)
-    tl.store(counts + tile + tile_width, tl.sum(n2, 0), second_row)
-    tl.store(counts + tile + tile_width + 1, tl.sum(n3, 0), second_row & second_column)
+    tl.store(counts + tile, n0)
+    tl.store(counts + tile + 1, n1, second_column)
+    tl.store(counts + tile + tile_width, n2, second_row)
+    tl.store(counts + tile + tile_width + 1, n3, second_row & second_column)
 
 
 @triton.jit(

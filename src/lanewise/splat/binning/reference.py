@@ -27,8 +27,9 @@ class TileLists(NamedTuple):
     tiles_per_gauss [I, N] int32; flatten_ids [n_isects] int32 = image * N + Gaussian, by tile and then by depth;
     isect_offsets [I, tile_height, tile_width] int32 (int64 where lists are longer), where each tile's list begins;
     tile_size in pixels; from Triton also bounds [tiles + 1], the offsets with the end of the last list, and lengths
-    [2, n] int64, whose sums are how many entries the lists need, and the coarse lists that they are made from;
-    and records [M, 6], the Gaussians' shapes as its kernels keep them.
+    [3 or more, n] int64, of which the sums of the first rows are how many entries the lists need, and the coarse lists
+    that they are made from, and how long the longest of these is (0: not known); and records [M, 6], the Gaussians'
+    shapes as its kernels keep them.
     """
 
     tiles_per_gauss: Tensor
