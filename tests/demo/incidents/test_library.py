@@ -52,8 +52,7 @@ def test_past_it_addresses_begin_again():
     (_, got, _), launches = gradients(13, "wrapped")
     assert launches == [13]
     generator = torch.Generator().manual_seed(13)
-    x = torch.randn((13, C, EXTENT, EXTENT), generator=generator)
-    torch.randn((K, C, 1, 1), generator=generator), torch.randn((K,), generator=generator)
+    x, _, _ = (torch.randn(shape, generator=generator) for shape in ((13, C, EXTENT, EXTENT), (K, C, 1, 1), (K,)))
     v = torch.randn((13, K, EXTENT, EXTENT), generator=generator)
     seen, reach = x.flatten().clone(), (WINDOW + 1) // 4
     seen[reach:] = seen[: len(seen) - reach].clone()
