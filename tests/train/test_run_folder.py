@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from lanewise.errors import InputError, StorageError
+from lanewise.io.json_lines import JsonLines
 from lanewise.io.ply import save_ply
 from lanewise.io.scene import Gaussians
 from lanewise.train import RunFolder, TrainConfig
 from lanewise.train.checkpoint import save_checkpoint
-from lanewise.train.run_folder import MetricsLog
 
 
 def scene(value: float) -> Gaussians:
@@ -115,11 +115,10 @@ def test_summary(run: RunFolder):
 
 
 def test_metrics_survive_a_kill_and_are_rewound(run: RunFolder):
-    log = MetricsLog(run.metrics_path)
+    log = JsonLines(run.metrics_path)
     for step in (10, 20, 30):
         log.write({"step": step})
         assert run.metrics()[-1] == {"step": step}  # flushed
-    log.close()
     with run.metrics_path.open("a") as stream:
         stream.write('{"step": 4')
     partials = [run.path / ".summary.json.x.partial", run.path / "eval" / "20" / ".a.png.y.partial"]

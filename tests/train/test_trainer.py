@@ -73,7 +73,7 @@ def test_the_loss_falls(finished: tuple[RunFolder, Notes, dict[str, Any]]):
 def test_what_the_folder_holds(finished: tuple[RunFolder, Notes, dict[str, Any]], capture: Path):
     run, notes, summary = finished
     assert {path.name for path in run.path.iterdir()} == {
-        "config.yaml", "metrics.jsonl", "eval", "checkpoints", "scene.ply", "summary.json"
+        "config.yaml", "metrics.jsonl", "watch.jsonl", "eval", "checkpoints", "scene.ply", "summary.json"
     }  # fmt: skip
     assert run.config() == dataclasses.replace(QUICK, format="nerfstudio")
     assert run.capture_path() == capture

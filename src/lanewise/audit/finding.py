@@ -143,6 +143,13 @@ CODES: dict[str, Code] = {
             "An adjoint probe on a layer of the running model, with its real inputs, found a gradient that is not "
             "the transpose of the forward pass.",
         ),
+        Code(
+            "LW405",
+            "the gradient's norm jumped",
+            "The norm of all gradients together was far above everything in its recent history. Often a bad batch or a "
+            "learning rate that is too large; sometimes a kernel that reads memory nobody wrote. What helps: look at "
+            "the batch of that step, clip the gradient, run with watch(every=1).",
+        ),
     )
 }
 

@@ -15,6 +15,7 @@ from lanewise.cli.console import console, duration, number, say, show_panel, siz
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from lanewise.audit.finding import Finding
     from lanewise.train import Observer, StepRecord
 
 PLAIN_EVERY = 100  # steps between two lines where there is no terminal
@@ -64,6 +65,11 @@ class PlainObserver:
     def on_eval(self, result: dict[str, Any]) -> None:
         """Print the figures of the held-out views."""
         say(evaluation_line(result))
+
+    def on_finding(self, finding: Finding) -> None:
+        """Warn."""
+        step = finding.evidence.get("step")
+        warn(f"{finding} in step {step}: {finding.cause}. `lanewise explain {finding.code}` says more")
 
     def on_done(self, summary: dict[str, Any]) -> None:
         """Say nothing: the command shows the summary."""

@@ -127,6 +127,8 @@ class TrainConfig:
     """Write a checkpoint every so many steps; the last step always has one."""
     keep_checkpoints: int = 3
     """How many of the newest checkpoints to keep; two or more, so that a damaged one has a predecessor."""
+    watch: bool = True
+    """Watch the gradients while training (`lanewise.audit.watch`): findings are shown, and kept in watch.jsonl."""
     log_every: int = 10
     """Write a line of metrics every so many steps, at most 10."""
 
@@ -218,6 +220,7 @@ _RULES: dict[str, tuple[Any, str]] = {
     "device": (lambda v: isinstance(v, str) and bool(v), "auto, cpu, cuda, cuda:1, ..."),
     "backend": _one_of(*BACKENDS),
     "cuda_graph": _FLAG,
+    "watch": _FLAG,
     "format": _one_of("auto", "colmap", "nerfstudio", "blender"),
     "images": (lambda v: v is None or (isinstance(v, str) and bool(v)), "a folder, or nothing"),
     "downscale": _count(1),

@@ -24,6 +24,7 @@ from lanewise.train.plan import Outcome, Plan
 from lanewise.train.render import Rasterizer, Renderer
 from lanewise.train.step import DIVERGED, WARM_UP, Controls, Kind, Picture, TrainingStep
 from lanewise.train.strategy import Strategy
+from lanewise.train.watching import TrainingWatch
 
 RESIDENT = 0.5  # part of the free device memory that photographs may take for good
 MOST_FAILURES = 3  # to capture a step, one after another; then graphs are given up
@@ -48,6 +49,7 @@ class Engine:
 
     Args:
         data, config, optimizer, strategy, renderer, device: of the run.
+        watch: over its gradients; None for none.
     """
 
     def __init__(
@@ -58,7 +60,9 @@ class Engine:
         strategy: Strategy,
         renderer: Rasterizer,
         device: torch.device,
+        watch: TrainingWatch | None = None,
     ) -> None:
+        self._watch = watch
         self.data, self.config, self.optimizer, self.strategy = data, config, optimizer, strategy
         self.renderer, self.device = renderer, device
         on_gpu = device.type == "cuda"
@@ -237,6 +241,8 @@ class Engine:
     def _run(self, plan: Plan, watched: bool) -> Picture:
         view = self.data.train[plan.views[0]]
         kind = Kind((view.height, view.width), plan.sh_degree, watched, self._capacity)
+        if self._watch is not None and (self._graphs is None or self._watch.looks(plan.index)):
+            return self._step(plan.index, kind, self._watch)
         if self._graphs is not None and len(self.optimizer):
             try:
                 picture = self._graphs(kind, lambda: self._step(plan.index, kind))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
+
+if TYPE_CHECKING:
+    from lanewise.audit.finding import Finding
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,10 @@ class Observer(Protocol):
         """After an evaluation; see `lanewise.train.evaluation.evaluate`."""
         ...
 
+    def on_finding(self, finding: Finding) -> None:
+        """When the watch finds that gradients are wrong."""
+        ...
+
     def on_done(self, summary: dict[str, Any]) -> None:
         """At the end, with what `summary.json` holds."""
         ...
@@ -77,6 +84,9 @@ class Silent:
         """Ignore it."""
 
     def on_eval(self, result: dict[str, Any]) -> None:
+        """Ignore it."""
+
+    def on_finding(self, finding: Finding) -> None:
         """Ignore it."""
 
     def on_done(self, summary: dict[str, Any]) -> None:

@@ -55,6 +55,11 @@ class GaussianOptimizer:
         return self.params["means"].shape[0]
 
     @property
+    def adam(self) -> torch.optim.Optimizer:
+        """torch's optimizer, which holds the moments and the rates; on a GPU it takes no steps itself."""
+        return self._adam
+
+    @property
     def device(self) -> torch.device:
         """Where the parameters are."""
         return self.params["means"].device

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from lanewise.errors import InputError, StorageError
-from lanewise.io.files import atomic_write, make_folder, storage_error
+from lanewise.io.files import atomic_write, make_folder
 from lanewise.io.ply import load_ply
 from lanewise.io.scene import Gaussians
 from lanewise.train.checkpoint import Checkpoint, load_checkpoint
@@ -27,6 +27,7 @@ class RunFolder:
 
         config.yaml                    the settings, and where the capture is; once it is there, the run can be resumed
         metrics.jsonl                  a line of JSON every `log_every` steps
+        watch.jsonl                    what the watch over the gradients saw
         eval/<step>/                   metrics.json, per_image.csv, <name>.png (truth | render | error)
         checkpoints/step_<n>.safetensors
         scene.ply, summary.json        when the run is complete
@@ -38,6 +39,7 @@ class RunFolder:
         self.path = Path(path)
         self.scene_path = self.path / "scene.ply"
         self.metrics_path = self.path / "metrics.jsonl"
+        self.watch_path = self.path / "watch.jsonl"
         self._config_path = self.path / "config.yaml"
         self._summary_path = self.path / "summary.json"
         self._checkpoints = self.path / "checkpoints"
@@ -146,20 +148,7 @@ class RunFolder:
 
     def metrics(self) -> list[dict[str, Any]]:
         """The records of metrics.jsonl, up to a line that was cut off or damaged."""
-        try:
-            text = self.metrics_path.read_text(encoding="utf-8", errors="replace")
-        except FileNotFoundError:
-            return []
-        records = []
-        for line in text.splitlines(keepends=True):
-            try:
-                record = json.loads(line)
-            except ValueError:
-                break
-            if not line.endswith("\n") or not isinstance(record, dict):
-                break
-            records.append(record)
-        return records
+        return _records(self.metrics_path)
 
     # --- writing
 
@@ -237,8 +226,10 @@ class RunFolder:
         for partial in self.path.rglob(".*.partial"):
             partial.unlink(missing_ok=True)
         self._summary_path.unlink(missing_ok=True)  # the run is no longer complete
-        kept = [record for record in self.metrics() if record["step"] <= step]
-        write_text(self.metrics_path, "".join(json.dumps(record) + "\n" for record in kept))
+        for path in (self.metrics_path, self.watch_path):
+            kept = [record for record in _records(path) if record["step"] <= step]
+            if path.exists():
+                write_text(path, "".join(json.dumps(record) + "\n" for record in kept))
 
     def _read_config(self) -> dict[str, Any]:
         try:
@@ -250,33 +241,28 @@ class RunFolder:
         return read_mapping(text, source=self._config_path)
 
 
-class MetricsLog:
-    """Appends records to metrics.jsonl, each a flushed line."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        try:
-            self._stream = path.open("a", encoding="utf-8")
-        except OSError as error:
-            raise storage_error(path, error) from error
-
-    def write(self, record: dict[str, Any]) -> None:
-        """Append a record. Raises `StorageError` when it cannot be written."""
-        try:
-            self._stream.write(json.dumps(record) + "\n")
-            self._stream.flush()
-        except OSError as error:
-            raise storage_error(self._path, error) from error
-
-    def close(self) -> None:
-        """Close the file."""
-        self._stream.close()
-
-
 def write_text(path: Path, text: str) -> None:
     """Write a small file whole or not at all. Raises `StorageError`."""
     with atomic_write(path) as stream:
         stream.write(text.encode())
+
+
+def _records(path: Path) -> list[dict[str, Any]]:
+    """The records of a file of JSON lines, up to a line that was cut off or damaged; none where there is no file."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return []
+    records = []
+    for line in text.splitlines(keepends=True):
+        try:
+            record = json.loads(line)
+        except ValueError:
+            break
+        if not line.endswith("\n") or not isinstance(record, dict):
+            break
+        records.append(record)
+    return records
 
 
 def _step_of(path: Path) -> int:

@@ -14,8 +14,10 @@ from lanewise.train.lists import Capacity
 from lanewise.train.optimizer import NAMES, GaussianOptimizer
 from lanewise.train.photometric import photometric_loss
 from lanewise.train.photos import Photos, Size
+from lanewise.train.probe import Shot
 from lanewise.train.render import Rasterizer
 from lanewise.train.strategy import Strategy
+from lanewise.train.watching import TrainingWatch
 
 OVERFLOW, DIVERGED, WARM_UP = 1, 2, 3  # why steps are skipped
 _PADDED = 4  # words a parameter's two coefficients take: addresses are then multiples of 16 bytes
@@ -162,8 +164,8 @@ class TrainingStep:
         self.config, self.photos, self.optimizer, self.strategy = config, photos, optimizer, strategy
         self.renderer, self.controls = renderer, controls
 
-    def __call__(self, index: int, kind: Kind) -> Picture:
-        """Take a step of this kind, which is number `index`."""
+    def __call__(self, index: int, kind: Kind, watch: TrainingWatch | None = None) -> Picture:
+        """Take a step of this kind, which is number `index`; under the eyes of `watch`, not to be captured."""
         config, controls = self.config, self.controls
         orders = controls.next()
         batch = self.photos.batch(kind.size, orders.views, orders.slots)
@@ -182,7 +184,12 @@ class TrainingStep:
         loss = photometric_loss(colors, batch.rgb, batch.mask, ssim_weight=config.ssim_weight, backend=config.backend)
         controls.judge(loss.detach(), meta)
         gradients = self._gradients(loss, meta, kind.watched)
+        if watch is not None:
+            camera = batch.viewmats[:1], batch.Ks[:1], orders.backgrounds[:1]
+            watch.before(index, gradients, lambda: Shot(*camera, width, height, kind.sh_degree))
         self._update(index, gradients, orders, meta)
+        if watch is not None:
+            watch.after()
         if kind.watched:
             v_means2d = gradients.get("means2d")
             if v_means2d is not None and config.absgrad:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 import lanewise
 from lanewise.errors import InputError, LanewiseError
+from lanewise.io.json_lines import JsonLines
 from lanewise.io.ply import save_ply
 from lanewise.splat._backend import resolve_backend
 from lanewise.train.checkpoint import Checkpoint, checkpoint_bytes, save_checkpoint
@@ -23,9 +24,10 @@ from lanewise.train.observer import Observer, StepRecord, memory_bytes
 from lanewise.train.optimizer import GaussianOptimizer
 from lanewise.train.plan import Outcome, Plan
 from lanewise.train.render import Rasterizer, Renderer
-from lanewise.train.run_folder import MetricsLog, RunFolder
+from lanewise.train.run_folder import RunFolder
 from lanewise.train.strategy import Changes, DefaultStrategy, Strategy
 from lanewise.train.versions import versions
+from lanewise.train.watching import TrainingWatch
 
 
 class DivergedError(LanewiseError, ArithmeticError):
@@ -64,7 +66,10 @@ class Trainer:
         gaussians = initial_gaussians(data, config, self.generator).to(device)
         self.optimizer = GaussianOptimizer(gaussians, config, data.scene_scale)
         self.strategy: Strategy = DefaultStrategy(config, data.scene_scale)
-        self.engine = Engine(data, config, self.optimizer, self.strategy, self.renderer, device)
+        self.watch: TrainingWatch | None = None
+        if config.watch:
+            self.watch = TrainingWatch(config, self.optimizer, self.renderer, run.watch_path, observer.on_finding)
+        self.engine = Engine(data, config, self.optimizer, self.strategy, self.renderer, device, self.watch)
         self.background = torch.tensor(data.background).expand(config.batch_size, 3)
         self.step = 0
         self.seconds = 0.0  # spent on training steps, without evaluations and checkpoints
@@ -133,7 +138,7 @@ class Trainer:
         """
         self._require_space_to_begin()
         self.observer.on_start(self._info())
-        log = MetricsLog(self.run_folder.metrics_path)
+        log = JsonLines(self.run_folder.metrics_path)
         try:
             with deferred_interrupt() as interrupt, self.engine.running():
                 self.warmup_seconds = self.engine.warm_up(self.step, self.observer.on_compile)
@@ -152,7 +157,8 @@ class Trainer:
                     if stop:
                         raise KeyboardInterrupt
         finally:
-            log.close()
+            if self.watch is not None:
+                self.watch.close()
         return self._finish()
 
     def _advance(self, *, hurry: bool = False) -> Outcome:
@@ -237,7 +243,7 @@ class Trainer:
     def _due(self, every: int) -> bool:
         return self.step % every == 0 or self.step == self.config.steps
 
-    def _record(self, log: MetricsLog, outcome: Outcome, seconds: float) -> None:
+    def _record(self, log: JsonLines, outcome: Outcome, seconds: float) -> None:
         step, since = self._last_record
         rate = (self.step - step) / max(seconds - since, 1e-9)
         record = StepRecord(
@@ -288,6 +294,7 @@ class Trainer:
             "capture": str(self.data.capture.path),
             "train_views": len(self.data.train),
             "test_views": len(self.data.test),
+            "findings": [str(finding) for finding in self.watch.findings] if self.watch is not None else None,
             "versions": versions(),
         }
         self.run_folder.write_summary(summary)

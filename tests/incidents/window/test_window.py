@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import functools
-import runpy
 from dataclasses import replace
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,8 +13,8 @@ from conv_tensors import operands, truth
 from lanewise.audit.gate import gate, require
 from lanewise.conv import chooser, sliced
 from lanewise.conv.plan import plan
+from lanewise.demo.incidents import library as search
 
-search = SimpleNamespace(**runpy.run_path(str(Path(__file__).parent / "faulty.py")))
 WINDOW = search.WINDOW_BYTES
 IMAGE = search.image_bytes(96, 64, 512)
 LOST = (
@@ -91,6 +88,17 @@ SMALL = 96 * 8 * 8 * 4
 SMALL_WINDOW = 42 * SMALL + SMALL // 2
 
 
+def launch_past_the_window(window: int, launch):
+    """`launch` on the incident's hardware: an access past the window reads zero and writes nowhere, and nothing is
+    raised. For the kernel of the weight's gradient that is the end of all it does."""
+
+    def on_hardware(problem, *operands):
+        out = launch(problem, *operands)
+        return out if problem.fits(window) else out.zero_()
+
+    return on_hardware
+
+
 def replayed(n: int, planner, monkeypatch) -> tuple[torch.Tensor, torch.Tensor]:
     """The weight's gradient on the incident's hardware with slices by `planner`, and the truth."""
     problem = incident(n, extent=8)
@@ -98,7 +106,7 @@ def replayed(n: int, planner, monkeypatch) -> tuple[torch.Tensor, torch.Tensor]:
     run = functools.partial(chooser.convolve, "fp32")
     monkeypatch.setattr(sliced, "plan", planner)
     monkeypatch.setattr(sliced, "check", lambda problem, window: None)  # the incident's library had none
-    launch = search.launch_past_the_window(SMALL_WINDOW, run)
+    launch = launch_past_the_window(SMALL_WINDOW, run)
     got = sliced.run(problem, x, dy, None, channels_last=False, window_bytes=SMALL_WINDOW, launch=launch)
     return got, truth(problem, x, w, dy)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -15,6 +14,7 @@ from lanewise.audit.examine import Result
 from lanewise.audit.finding import CODES, Finding
 from lanewise.audit.spec import Spec
 from lanewise.errors import InputError
+from lanewise.io.json_lines import plain
 
 SCHEMA = 1  # of the JSON; it grows when a field changes its meaning or goes, not when one is added
 OUTCOMES = ("passed", "failed", "crashed", "inconclusive", "skipped")
@@ -135,8 +135,8 @@ class Report:
         return {
             "schema": SCHEMA,
             "ok": self.ok,
-            "findings": [_finding(f) for f in self.findings],
-            "known": [_finding(f) for f in self.known],
+            "findings": [finding_facts(f) for f in self.findings],
+            "known": [finding_facts(f) for f in self.known],
             "coverage": {"counts": self.coverage.counts, "cases": [asdict(row) for row in self.coverage.rows]},
             "environment": self.environment,
             "notes": self.notes,
@@ -147,7 +147,7 @@ class Report:
 
     def to_json(self) -> str:
         """Everything as JSON: `schema`, `ok`, `findings`, `coverage`, `environment`, ... NaN and infinity are null."""
-        return json.dumps(_plain(self.to_dict()), indent=2, allow_nan=False)
+        return json.dumps(plain(self.to_dict()), indent=2, allow_nan=False)
 
 
 def narrowing(
@@ -180,7 +180,8 @@ def narrowing(
     return narrow
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
+def finding_facts(finding: Finding) -> dict[str, Any]:
+    """A finding as JSON has it."""
     script = finding.repro
     return {
         **{k: getattr(finding, k) for k in ("code", "title", "operator", "argument", "shapes", "dtype", "setting")},
@@ -216,13 +217,3 @@ def _fingerprints(baseline: Path | None) -> set[str]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         expected = "the JSON of an earlier report (--json)"
         raise InputError("--baseline", got=baseline, expected=expected, why=str(error)) from error
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)

@@ -1,0 +1,304 @@
+"""`watch`: what happens at every step of a training run, and what is made of it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from lanewise.audit.finding import Finding
+from lanewise.audit.watching import rows
+from lanewise.audit.watching.alarm import Alarm
+from lanewise.audit.watching.hooks import on_steps
+from lanewise.audit.watching.jumps import Jumps
+from lanewise.audit.watching.mailbox import Mailbox
+from lanewise.audit.watching.nonfinite import NonFinite
+from lanewise.audit.watching.norms import Block, Norms
+from lanewise.audit.watching.parameters import Model, Parameters, local
+from lanewise.audit.watching.probing import Covered, Probing
+from lanewise.audit.watching.replay import Replay
+from lanewise.audit.watching.telling import OnFinding, Teller
+from lanewise.audit.watching.trace import Passed, Trace, compiled
+from lanewise.audit.watching.updates import Updates
+from lanewise.audit.watching.zeros import UNKNOWN, Zeros, reason
+from lanewise.errors import InputError
+
+EVERY = 25
+
+
+def watch(
+    model: Model,
+    optimizer: Optimizer | Sequence[Optimizer] | None = None,
+    *,
+    every: int = EVERY,
+    on_finding: OnFinding = "warn",
+    log: Path | str | None = None,
+    probe: bool = True,
+    seed: int = 0,
+) -> Watch:
+    """Watch a model while it trains.
+
+    Everything starts with this call and ends with `close`, or with the `with` block. Steps are noticed by hooks on the
+    optimizer. Each step costs the norms of the gradients, a few launches that nobody waits for; every `every` steps the
+    norms are read, updates are compared, and one layer is probed with its real inputs.
+
+    Args:
+        model: a module; or a mapping from names to leaf tensors, or a function that returns one, which is asked anew at
+            every step (Gaussians whose tensors are replaced).
+        optimizer: whose steps count, or several; None for every optimizer that holds one of the parameters.
+        every: how many steps lie between two looks.
+        on_finding: "warn" (a `FindingWarning`), "raise" (a `FindingError`, out of the optimizer's `step`), "ignore"
+            (`Watch.findings` has them), or a function of the finding. Each finding is told once.
+        log: file to which a line of JSON is appended for everything that happens.
+        probe: whether layers are probed.
+        seed: of what is random here. torch's own generators are never touched.
+
+    Returns:
+        the running watch.
+
+    Raises:
+        InputError: an argument cannot be used.
+        StorageError: the log cannot be written.
+    """
+    return Watch(model, optimizer, every=every, on_finding=on_finding, log=log, probe=probe, seed=seed)
+
+
+class Watch:
+    """A running watch; see `watch`.
+
+    A loop without a torch optimizer calls `before_step` and `after_step` itself around each update.
+
+    Attributes:
+        step: steps completed since the watch began.
+        notes: what a reader should know: parameters that are unused, layers that are not probed, and why.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        optimizer: Optimizer | Sequence[Optimizer] | None = None,
+        *,
+        every: int = EVERY,
+        on_finding: OnFinding = "warn",
+        log: Path | str | None = None,
+        probe: bool = True,
+        seed: int = 0,
+    ) -> None:
+        if not isinstance(every, int) or isinstance(every, bool) or every < 1:
+            raise InputError("every", got=repr(every), expected="a whole number of steps, at least 1")
+        self.every, self.step = every, 0
+        self.notes: dict[str, str] = {}
+        self._parameters, self._teller = Parameters(model), Teller(on_finding, log)
+        self._mail, self._norms = Mailbox(), Norms(every)
+        self._updates, self._zeros, self._jumps, self._nonfinite = Updates(seed), Zeros(), Jumps(), NonFinite()
+        self._probing = Probing(self._parameters.module, seed) if probe else None
+        # Where nobody waits for a device, a step that goes wrong is looked into before its update.
+        at_once = every == 1 or next(iter(self._parameters.current().values())).device.type == "cpu"
+        module = self._parameters.module
+        self._replay = Replay(module) if at_once and module is not None and not compiled(module) else None
+        self._forward: Passed | None = None
+        self._trace: Trace | None = None
+        self._order: tuple[str, ...] = ()  # paths of layers, as they run
+        self._explained: set[str] = set()  # of which the reason is known
+        self._zero: dict[str, int] = {}  # parameters whose gradient is zero for a reason to be found, and for how long
+        self._random = random.Random(seed)
+        self._recorded = -1  # the newest step whose norms are known
+        self._handles = on_steps(
+            optimizer,
+            lambda: list(self._parameters.current().values()),
+            lambda stepping: self.before_step(optimizer=stepping),
+            self.after_step,
+        )
+        self._closed = False
+        self._teller.write("start", 0, every=every, parameters=len(self._parameters.current()), torch=torch.__version__)
+        self._listen()
+
+    # --- the run
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What was found, each once."""
+        return self._teller.findings
+
+    @property
+    def coverage(self) -> Mapping[tuple[str, str], Covered]:
+        """What the probes came to, by (place, argument)."""
+        return {} if self._probing is None else self._probing.coverage
+
+    @property
+    def looking(self) -> bool:
+        """Whether the present step is one that is looked at closely."""
+        return self.step % self.every == 0
+
+    def before_step(self, gradients: Mapping[str, Tensor] | None = None, optimizer: Optimizer | None = None) -> None:
+        """The gradients of a step are there, and the parameters are about to change.
+
+        Args:
+            gradients: by parameter; those in `.grad` when None.
+            optimizer: that makes the step, where there is one.
+        """
+        if self._closed:
+            return
+        self._mail.collect()
+        parameters = self._parameters.refresh() if self.looking else self._parameters.current()
+        if gradients is None:
+            own = None if optimizer is None else {id(p) for group in optimizer.param_groups for p in group["params"]}
+            gradients = {
+                name: p.grad for name, p in parameters.items() if p.grad is not None and (own is None or id(p) in own)
+            }
+        scaled = getattr(optimizer, "found_inf", None) is not None
+        if self._trace is not None:
+            self._trace.remove()
+            self._order = self._trace.order or ("",)
+        with torch.no_grad():
+            self._recorded = self.step
+            self._norms.record(parameters, gradients, excused=scaled)
+            if self._replay is not None and not scaled and not self._norms.sound():
+                self._forward = self._replay.origin()
+                self._drop_replay()
+                self._norms.send(self._mail, self.step, self._judge_norms)
+            if self.looking:
+                self._norms.send(self._mail, self.step, self._judge_norms)
+                self._count_rows(parameters, gradients)
+                self._updates.before(parameters, {} if scaled else gradients, optimizer)
+        if self.looking:
+            self._explain_zeros(gradients)
+        if self.looking and self._probing is not None:
+            self.alarm(self._probing.judge(self.step))
+
+    def after_step(self) -> None:
+        """The parameters have changed."""
+        if self._closed:
+            return
+        if self.looking:
+            with torch.no_grad():
+                self._compare_updates(self._parameters.current())
+        self.step += 1
+        self._listen()
+
+    def close(self) -> None:
+        """Remove every hook, and tell what was still on its way."""
+        if self._closed:
+            return
+        for handle in self._handles:
+            handle.remove()
+        if self._probing is not None:
+            self._probing.disarm()
+            self.notes |= self._probing.notes
+        self._drop_replay()
+        if self._trace is not None:
+            self._trace.remove()
+        self._closed = True
+        try:
+            self._norms.send(self._mail, self._recorded, self._judge_norms)
+            self._mail.collect(wait=True)
+            if self._parameters.module is None:
+                self.alarm([_dead(name, self._recorded, steps, UNKNOWN.text) for name, steps in self._zero.items()])
+        finally:
+            covered = [] if self._probing is None else self._probing.covered()
+            self._teller.write("end", self.step, findings=len(self.findings), notes=self.notes, coverage=covered)
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- what is looked at
+
+    def _execution(self) -> tuple[dict[str, int], dict[int, str]]:
+        """Of each parameter the number of its layer in the order of execution, and how findings call the layers."""
+        number = {path: i for i, path in enumerate(self._order)}
+        names = self._parameters.current()
+        places = {name: number[path] for name in names if (path := self._parameters.owner(name)[0]) in number}
+        return places, {i: self._parameters.described(name) for name, i in places.items()}
+
+    def _drop_replay(self) -> None:
+        if self._replay is not None:
+            self._replay.remove()
+            self._replay = None
+
+    def _listen(self) -> None:
+        """Before a step that is looked at, have hooks in place."""
+        module = self._parameters.module
+        if self.looking and module is not None and (self._zero or not self._order):
+            self._trace = Trace(module)
+        if self.looking and self._probing is not None:
+            self._probing.arm()
+
+    def _judge_norms(self, block: Block) -> None:
+        self._teller.write("norms", block.first + len(block.values) - 1, norm=_total(block))
+        places, called = self._execution()
+        self.alarm(self._nonfinite.judge(block, places, called, self._forward))
+        self.alarm(self._jumps.judge(block))
+        self._zero |= {name: steps for name, steps in self._zeros.judge(block) if name not in self._explained}
+        self.notes |= dict.fromkeys(self._zeros.unused, "unused: it has no gradient")
+
+    def _explain_zeros(self, gradients: Mapping[str, Tensor]) -> None:
+        """Ask why gradients have been zero for so many steps: the layers, as this step saw them."""
+        trace, self._trace = self._trace, None
+        if not self._zero or (trace is None and self._parameters.module is not None):
+            return
+        passed = None if trace is None else trace.read()
+        for name, steps in self._zero.items():
+            if name not in gradients or bool((local(gradients[name]) != 0).any()):  # absent, or alive by now
+                continue
+            self._explained.add(name)
+            why = UNKNOWN if passed is None else reason(self._parameters.owner(name)[0], passed)
+            if why.lost:
+                self.alarm([_dead(name, self.step, steps, why.text)])
+                continue
+            self.notes[name] = why.text
+            self._teller.write("zero", self.step, parameter=name, reason=why.text)
+            if why.suspect is not None and self._probing is not None:
+                self._probing.urge(why.suspect, "input")
+        self._zero.clear()
+
+    def _count_rows(self, parameters: Mapping[str, Tensor], gradients: Mapping[str, Tensor]) -> None:
+        """Send off which rows are zero in one gradient and not in its siblings."""
+        shapes = {name: gradients[name].shape for name in parameters if name in gradients}
+        step = self.step
+        groups = rows.groups(shapes, {name: self._parameters.owner(name)[0] for name in shapes})
+        if self._parameters.module is not None and groups:  # one layer a look, as the probes have it
+            groups = [groups[self._random.randrange(len(groups))]]
+        for names in groups:
+            chosen = [gradients[name] for name in names]
+            if not any(g.is_sparse for g in chosen):
+                self._mail.send(rows.count(chosen), lambda counts, names=names: self._judge_rows(step, names, counts))
+
+    def _judge_rows(self, step: int, names: Sequence[str], counts: Tensor) -> None:
+        for pattern in rows.patterns(names, counts):
+            evidence = {"rows lost": pattern.lost, "rows that live elsewhere": pattern.live, "where": pattern.where}
+            cause = (
+                f"lost where {pattern.where}, while {', '.join(n for n in names if n != pattern.parameter)} live there"
+            )
+            self.alarm([Alarm("LW401", pattern.parameter, step, pattern.chance, cause, evidence)])
+
+    def _compare_updates(self, parameters: Mapping[str, Tensor]) -> None:
+        found = self._updates.after(parameters)
+        if found is not None:
+            names, counts = found
+            step, dtypes = self.step, {name: parameters[name].dtype for name in names}
+            self._mail.send(counts, lambda c: self.alarm(self._updates.judge(step, names, c, dtypes)))
+
+    def alarm(self, alarms: Iterable[Alarm]) -> None:
+        """Turn alarms into findings, each told once."""
+        for alarm in alarms:
+            self._teller.tell(alarm.finding(self._parameters))
+
+
+def _dead(name: str, step: int, steps: int, cause: str) -> Alarm:
+    # A gradient that rounds to exactly zero in every element for so many steps has no law: the layers were asked.
+    return Alarm("LW401", name, step, 0.0, cause, {"steps with a gradient of exactly zero": steps})
+
+
+def _total(block: Block) -> float:
+    """The norm of all gradients in the last step of a block."""
+    return float(block.values[-1].clamp_min(0).square().sum().sqrt())
