@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from torch import Tensor
 
 from lanewise.audit.faults import Fault, find_fault, planted
 from lanewise.audit.finding import Finding
+from lanewise.audit.watching import Watch
 from lanewise.train import DivergedError, Renderer, RunFolder, Silent, TrainConfig, resume, train
 
 QUICK = TrainConfig(
@@ -90,3 +92,15 @@ def test_nan_is_found_before_the_loss_diverges(capture: Path, tmp_path: Path):
     (finding,) = [f for f in notes.found if f.code == "LW403"]
     assert (finding.argument, finding.evidence["step"]) == ("sh0", 0)
     assert finding.evidence["finite"] == 4  # shN has no gradient yet
+
+
+def test_a_step_whose_lists_did_not_fit_says_nothing(tmp_path: Path):
+    params = {name: torch.nn.Parameter(torch.randn(200, 3)) for name in ("means", "scales")}
+    with Watch(params, [], every=1, on_finding="ignore") as watch:
+        for step in range(12):
+            broken = {"means": torch.full((200, 3), float("nan")), "scales": torch.zeros(200, 3)}
+            lost = {"means": find_fault("odd-waves").apply(torch.randn(200, 3)), "scales": torch.randn(200, 3)}
+            watch.before_step(lost if step % 2 else broken, valid=torch.tensor(False))
+            watch.after_step()  # and the parameters are what they were
+    assert watch.findings == []
+    assert watch.notes == {}
