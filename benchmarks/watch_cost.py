@@ -75,15 +75,13 @@ def resnet(options: argparse.Namespace) -> dict[str, Any]:
             loss.backward()
             optimizer.step()
 
-    with ExitStack() as stack:
-        variants: dict[str, Period] = {}
-        for name in ("without", "with"):
-            own = copy.deepcopy(model)
-            optimizer = torch.optim.SGD(own.parameters(), 1e-3, momentum=0.9)
-            variants[name] = lambda own=own, optimizer=optimizer: run(own, optimizer)
-            run(own, optimizer)  # chooses kernels
-            if name == "with":
-                running = stack.enter_context(watch(own, optimizer, on_finding=print))
+    variants: dict[str, Period] = {}
+    for name in ("without", "with"):
+        own = copy.deepcopy(model)
+        optimizer = torch.optim.SGD(own.parameters(), 1e-3, momentum=0.9)
+        variants[name] = lambda own=own, optimizer=optimizer: run(own, optimizer)
+        run(own, optimizer)  # chooses kernels
+    with watch(own, optimizer, on_finding=print) as running:
         row = compared(variants, periods, EVERY)
         probes = sum(sum(covered.outcomes.values()) for covered in running.coverage.values())
         return {**row, "amp": options.amp, "small": options.small, "findings": len(running.findings), "probes": probes}

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from lanewise.audit.finding import Finding
 from lanewise.cli.observer import LiveObserver, PlainObserver, evaluation_line
 from lanewise.train import StepRecord
 
@@ -103,3 +104,12 @@ def test_compiling_is_said_once(capsys):
 def test_an_evaluation_says_what_was_measured(split, word):
     line = evaluation_line({"step": 7000, "split": split, "psnr": 24.684, "ssim": None})
     assert line == f"step 7000: {word} PSNR 24.68 dB, SSIM -"
+
+
+def test_a_finding_is_a_warning_that_names_the_step_and_the_explanation(capsys):
+    finding = Finding("LW401", "parameters", "means", {"means": [9, 3]}, "float32", {}, {"step": 100}, cause="lost")
+    PlainObserver(3).on_finding(finding)
+    said = capsys.readouterr().err
+    assert "LW401 parameters: a parameter is dead (argument means" in said
+    assert "in step 100: lost" in said
+    assert "lanewise explain LW401" in said

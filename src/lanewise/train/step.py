@@ -186,7 +186,8 @@ class TrainingStep:
         gradients = self._gradients(loss, meta, kind.watched)
         if watch is not None:
             camera = batch.viewmats[:1], batch.Ks[:1], orders.backgrounds[:1]
-            watch.before(index, gradients, lambda: Shot(*camera, width, height, kind.sh_degree))
+            fits = controls.skip[0] != OVERFLOW
+            watch.before(index, gradients, fits, lambda: Shot(*camera, width, height, kind.sh_degree))
         self._update(index, gradients, orders, meta)
         if watch is not None:
             watch.after()

@@ -58,18 +58,19 @@ class TrainingWatch:
         """Whether the step of number `index` is looked at closely, and must not be replayed from a graph."""
         return index % EVERY == 0
 
-    def before(self, index: int, gradients: Mapping[str, Tensor], shot: Callable[[], Shot]) -> None:
+    def before(self, index: int, gradients: Mapping[str, Tensor], valid: Tensor, shot: Callable[[], Shot]) -> None:
         """The gradients of a step are there, and the Gaussians are about to change.
 
         Args:
             index: number of the step.
             gradients: by the names of the Gaussians' tensors.
+            valid: bool [] on the device; False where the step's lists did not fit, so that it will be repeated.
             shot: what the step renders, asked for where it is wanted.
         """
         watch, params = self._running(), self._optimizer.params
         watch.step = index
         own = {name: g for name, g in gradients.items() if name in params}
-        watch.before_step(own, self._optimizer.adam)
+        watch.before_step(own, self._optimizer.adam, valid)
         look = index // EVERY
         if watch.looking and len(self._optimizer) and (look in PROBED or look % PROBED_EVERY == 0):
             watch.alarm(self._probe.judge(index, params, shot()))

@@ -8,6 +8,8 @@ from lanewise.audit.watching.alarm import Alarm
 from lanewise.audit.watching.norms import ABSENT, Block
 from lanewise.audit.watching.trace import Passed
 
+PATIENCE = 3  # steps in a row that a gradient scaler may find infinite while it looks for its scale
+
 
 class NonFinite:
     """Looks for the first step with gradients that are not finite, and reads its origin from which ones they are.
@@ -33,7 +35,7 @@ class NonFinite:
         if self._found:
             return
         rows = [(i, row) for i, row in enumerate(block.values) if not bool(row.isfinite().all())]
-        if not rows or (block.excused and len(rows) < len(block.values)):
+        if not rows or (block.excused and len(rows) < max(PATIENCE, len(block.values))):
             return
         offset, row = rows[0]
         bad = [name for name, x in zip(block.names, row.isfinite().tolist(), strict=True) if not x]

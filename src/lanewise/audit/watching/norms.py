@@ -41,13 +41,21 @@ class Norms:
         self._columns: dict[tuple[str, ...], Tensor] = {}
         self._excused = False
 
-    def record(self, names: Iterable[str], gradients: Mapping[str, Tensor], *, excused: bool = False) -> None:
+    def record(
+        self,
+        names: Iterable[str],
+        gradients: Mapping[str, Tensor],
+        *,
+        excused: bool = False,
+        valid: Tensor | None = None,
+    ) -> None:
         """Add a row; three or four launches on a GPU, and no word from it.
 
         Args:
             names: of all parameters.
             gradients: those that there are.
             excused: infinite values mean nothing in this step.
+            valid: bool [] on the device; where it is False the step is as if it had no gradients.
         """
         if not gradients:
             return
@@ -58,6 +66,8 @@ class Norms:
             self._table = torch.full((self._most, len(names)), ABSENT, device=device)
         row = self._table[self._rows % self._most].fill_(ABSENT)
         row[self._places(tuple(gradients), device)] = _norms([local(g) for g in gradients.values()], device)
+        if valid is not None:
+            row.copy_(torch.where(valid, row, ABSENT))
         self._rows += 1
         self._excused |= excused
 

@@ -202,7 +202,8 @@ class Probing:
 
     def _miss(self, suspect: Suspect) -> None:
         suspect.missed += 1
-        if suspect.missed >= MISSES:
+        wanted = not isinstance(suspect.target, Site) or suspect.target.asked_for
+        if suspect.missed >= MISSES and wanted:
             self.notes[suspect.place] = (
                 "not probed: no hook of it was called. It is not used, or it runs inside torch.compile or in another "
                 "process; its gradients, updates and norms are watched all the same"

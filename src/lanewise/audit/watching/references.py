@@ -27,6 +27,7 @@ class Site:
         signature: the function whose arguments have names.
         batch: the dimension of each tensor, and of the "output", along which the function acts independently.
         work: multiplications that the reference takes, from the tensors by name.
+        asked_for: whether somebody registered it, who is told when it is never called.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Site:
     signature: Callable[..., Any]
     batch: Mapping[str, int] | None = None
     work: Callable[[Mapping[str, Tensor]], int] = lambda tensors: 64 * sum(x.numel() for x in tensors.values())
+    asked_for: bool = True
 
 
 def _attention(
@@ -120,4 +122,5 @@ _SITES[id(F), "scaled_dot_product_attention"] = Site(
     _attention,
     {"query": 0, "key": 0, "value": 0, "output": 0},
     _scores,
+    asked_for=False,
 )

@@ -44,9 +44,13 @@ class Updates:
         self._in_a_row: Counter[str] = Counter()
 
     def before(
-        self, parameters: Mapping[str, Tensor], gradients: Mapping[str, Tensor], optimizer: Optimizer | None
+        self,
+        parameters: Mapping[str, Tensor],
+        gradients: Mapping[str, Tensor],
+        optimizer: Optimizer | None,
+        valid: Tensor | None = None,
     ) -> None:
-        """Take the sample; parameters whose learning rate is 0 are left out."""
+        """Take the sample; parameters whose learning rate is 0 are left out, and steps without `valid` count nothing."""
         rates = _rates(optimizer)
         self._sampled = None
         chosen = {
@@ -68,6 +72,7 @@ class Updates:
         facts = torch.tensor([spacing, rate, adaptive]).repeat_interleave(lengths, 1).to(values)  # [3, S]
         step = facts[1] * torch.where(facts[2] > 0, 1.0, slope)  # how far an element moves at least, roughly
         live = (slope > 0) & slope.isfinite()
+        live = live if valid is None else live & valid
         owner = torch.arange(len(chosen)).repeat_interleave(lengths).to(values.device)
         self._sampled = _Sampled(at, values, live, live & (step > facts[0] * values.abs()), owner)
 

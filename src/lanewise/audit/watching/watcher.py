@@ -135,12 +135,18 @@ class Watch:
         """Whether the present step is one that is looked at closely."""
         return self.step % self.every == 0
 
-    def before_step(self, gradients: Mapping[str, Tensor] | None = None, optimizer: Optimizer | None = None) -> None:
+    def before_step(
+        self,
+        gradients: Mapping[str, Tensor] | None = None,
+        optimizer: Optimizer | None = None,
+        valid: Tensor | None = None,
+    ) -> None:
         """The gradients of a step are there, and the parameters are about to change.
 
         Args:
             gradients: by parameter; those in `.grad` when None.
             optimizer: that makes the step, where there is one.
+            valid: bool [] on the device, where only that knows whether the step counts.
         """
         if self._closed:
             return
@@ -157,15 +163,15 @@ class Watch:
             self._order = self._trace.order or ("",)
         with torch.no_grad():
             self._recorded = self.step
-            self._norms.record(parameters, gradients, excused=scaled)
+            self._norms.record(parameters, gradients, excused=scaled, valid=valid)
             if self._replay is not None and not scaled and not self._norms.sound():
                 self._forward = self._replay.origin()
                 self._drop_replay()
                 self._norms.send(self._mail, self.step, self._judge_norms)
             if self.looking:
                 self._norms.send(self._mail, self.step, self._judge_norms)
-                self._count_rows(parameters, gradients)
-                self._updates.before(parameters, {} if scaled else gradients, optimizer)
+                self._count_rows(parameters, gradients, valid)
+                self._updates.before(parameters, {} if scaled else gradients, optimizer, valid)
         if self.looking:
             self._explain_zeros(gradients)
         if self.looking and self._probing is not None:
@@ -261,7 +267,9 @@ class Watch:
                 self._probing.urge(why.suspect, "input")
         self._zero.clear()
 
-    def _count_rows(self, parameters: Mapping[str, Tensor], gradients: Mapping[str, Tensor]) -> None:
+    def _count_rows(
+        self, parameters: Mapping[str, Tensor], gradients: Mapping[str, Tensor], valid: Tensor | None
+    ) -> None:
         """Send off which rows are zero in one gradient and not in its siblings."""
         shapes = {name: gradients[name].shape for name in parameters if name in gradients}
         step = self.step
@@ -271,7 +279,9 @@ class Watch:
         for names in groups:
             chosen = [gradients[name] for name in names]
             if not any(g.is_sparse for g in chosen):
-                self._mail.send(rows.count(chosen), lambda counts, names=names: self._judge_rows(step, names, counts))
+                counts = rows.count(chosen)
+                counts = counts if valid is None else counts * valid
+                self._mail.send(counts, lambda counts, names=names: self._judge_rows(step, names, counts))
 
     def _judge_rows(self, step: int, names: Sequence[str], counts: Tensor) -> None:
         for pattern in rows.patterns(names, counts):

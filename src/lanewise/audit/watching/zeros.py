@@ -33,7 +33,9 @@ class Zeros:
                     self._steps[name] = [self._steps.get(name, [step])[0], step]
                 elif norm != ABSENT:
                     self._steps.pop(name, None)
-        self.unused = {n for i, n in enumerate(block.names) if bool((block.values[:, i] == ABSENT).all())}
+        seen = block.values[(block.values != ABSENT).any(1)]
+        if len(seen):
+            self.unused = {n for i, n in enumerate(block.names) if bool((seen[:, i] == ABSENT).all())}
         for name, (first, newest) in self._steps.items():
             if newest - first >= PATIENCE and name in block.names:
                 yield name, newest - first + 1

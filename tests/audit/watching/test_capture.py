@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from lanewise.audit.call import lay_out
+from lanewise.audit.watching import capture
+from lanewise.audit.watching.capture import Capture, TooLargeError, layout_of, module_call
+from lanewise.audit.watching.layers import kind_of
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "strided", "transposed", "channels_last", "expanded", "ones"])
+def test_the_layout_of_a_gradient_is_recognized(layout: str):
+    assert layout_of(lay_out(torch.randn(3, 4, 5, 6), layout)) == layout  # type: ignore[arg-type]
+
+
+def test_one_tensor_given_several_times_is_one_argument():
+    x = torch.randn(2, 3, 4)
+    mix = nn.MultiheadAttention(4, 1)
+    kept = Capture.of(mix.forward, (x, x, x), {"need_weights": False})
+    assert set(kept.tensors) == {"query"}
+    (query, key, value), options = kept.arguments({"query": x + 1})
+    assert query is key is value
+    assert options == {"need_weights": False}
+
+
+def test_a_write_into_an_argument_is_noticed():
+    x = torch.randn(3)
+    kept = Capture.of(lambda x: x, (x,), {})
+    assert kept.intact
+    x.add_(1)
+    assert not kept.intact
+
+
+def linear(batch: int) -> tuple[nn.Linear, Capture]:
+    layer, x = nn.Linear(6, 5), torch.randn(batch, 6)
+    return layer, Capture.of(layer.forward, (x,), {})
+
+
+def test_the_truth_is_taken_of_a_part_and_the_suspect_of_all(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(capture.WORK, "cpu", 6 * 5 * 4)  # four entries
+    layer, kept = linear(100)
+    seen = []
+    layer.forward = lambda input: seen.append(len(input)) or nn.Linear.forward(layer, input)  # type: ignore[method-assign]
+    kind = kind_of(layer)
+    assert kind is not None
+    call = module_call(layer, kind, kept, "weight", seed=0)
+    (y,) = call.output()
+    (z,) = call.double().output()
+    assert y.shape == z.shape == (4, 5)
+    assert seen == [100]
+    torch.testing.assert_close(y.double(), z, rtol=1e-5, atol=1e-6)
+
+
+def test_what_would_take_too_long_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(capture.WORK, "cpu", 1)
+    layer, kept = linear(3)
+    kind = kind_of(layer)
+    assert kind is not None
+    with pytest.raises(TooLargeError, match="one entry takes"):
+        module_call(layer, kind, kept, "weight", seed=0)
