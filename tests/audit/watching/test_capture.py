@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from lanewise.audit.call import lay_out
 from lanewise.audit.watching import capture
@@ -60,3 +62,37 @@ def test_what_would_take_too_long_is_refused(monkeypatch: pytest.MonkeyPatch):
     assert kind is not None
     with pytest.raises(TooLargeError, match="one entry takes"):
         module_call(layer, kind, kept, "weight", seed=0)
+
+
+class Noting(torch.autograd.Function):
+    """x w, noting which gradients its backward pass is asked for."""
+
+    asked: ClassVar[list[tuple[bool, ...]]] = []
+
+    @staticmethod
+    def forward(ctx, x: Tensor, w: Tensor) -> Tensor:
+        ctx.save_for_backward(x, w)
+        return x @ w.T
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor):  # type: ignore[override]
+        Noting.asked.append(ctx.needs_input_grad)
+        x, w = ctx.saved_tensors
+        return gradient @ w, gradient.T @ x
+
+
+@pytest.mark.parametrize("learned", [True, False])
+def test_a_backward_pass_is_asked_for_what_it_gives_in_the_run(learned: bool):
+    class Layer(nn.Linear):
+        def forward(self, input: Tensor) -> Tensor:
+            return Noting.apply(input, self.weight)
+
+    layer, x = Layer(6, 5, bias=False), torch.randn(4, 6, requires_grad=learned)
+    kind = kind_of(layer)
+    assert kind is not None
+    call = module_call(layer, kind, Capture.of(layer.forward, (x,), {}), "weight", seed=0)
+    Noting.asked.clear()
+    (y,) = call.graph()[1]
+    gradients = call.gradient([torch.ones_like(y)])
+    assert Noting.asked == [(learned, True)]
+    torch.testing.assert_close(gradients["weight"], x.detach().sum(0).expand(5, 6))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
@@ -169,6 +169,7 @@ def _call(
     along: Mapping[str, int] | None = None,
 ) -> Call:
     """`run` on all of the tensors `named`, its outputs and its truth cut down to a part of what lies along `along`."""
+    run = _as_a_whole(run, argument, capture.learned | set(named) - set(capture.tensors))
     layout = capture.layout or "contiguous"
     most = WORK.get(named[argument].device.type, WORK["cpu"])
     if along is None or layout in ("expanded", "ones"):
@@ -221,6 +222,19 @@ class _Bare(nn.Module):
         return self.layer.forward(*args, **kwargs)
 
 
+class _Tied(torch.autograd.Function):
+    """A tensor whose gradient is asked for whenever that of another one is, and goes nowhere."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, other: Tensor) -> Tensor:
+        ctx.save_for_backward(other)
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return None, torch.zeros_like(ctx.saved_tensors[0])
+
+
 class _Relaid(torch.autograd.Function):
     """The same values, whose gradient is handed on in another layout."""
 
@@ -232,6 +246,22 @@ class _Relaid(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         return lay_out(gradient, ctx.layout), None
+
+
+def _as_a_whole(run: Callable[..., Any], argument: str, learned: Set[str]) -> Callable[..., Any]:
+    """The same function, whose backward pass computes the gradients of all `learned` tensors, as it does in the run.
+
+    Kernels may be others where less is asked for (torch's group norm on a CPU dies when only the bias is).
+    """
+
+    def together(**tensors: Tensor) -> Any:
+        one = tensors[argument]
+        if not one.requires_grad or one.dtype == torch.float64:
+            return run(**tensors)
+        tied = {name: _Tied.apply(x, one) for name, x in tensors.items() if name in learned and name != argument}
+        return run(**{**tensors, **tied})
+
+    return together
 
 
 def _relaid(x: Tensor, layout: Layout) -> Tensor:

@@ -50,7 +50,7 @@ class Updates:
         optimizer: Optimizer | None,
         valid: Tensor | None = None,
     ) -> None:
-        """Take the sample; parameters whose learning rate is 0 are left out, and steps without `valid` count nothing."""
+        """Take the sample; parameters whose learning rate is 0 are left out; not `valid`: say nothing."""
         rates = _rates(optimizer)
         self._sampled = None
         chosen = {
