@@ -148,7 +148,7 @@ def test_a_layer_that_is_never_called_is_named():
         def forward(self, x: Tensor) -> Tensor:
             return self.used(x)
 
-    running = looked_at(Model(), lambda: torch.randn(4, 6), steps=16)
+    running = looked_at(Model(), lambda: torch.randn(4, 6), steps=12)
     assert "no hook of it was called" in running.notes["idle (Linear)"]
 
 

@@ -34,7 +34,7 @@ UNITS, APART = (
     1024,
     0.1,
 )  # roundings by which a forward pass may differ from torch's, and the largest relative difference
-MISSES = 2  # steps in which a suspect was not called; then it is left out
+MISSES = 2  # steps in which a layer was not called when it was its turn; then it is left out
 
 
 @dataclass
@@ -46,14 +46,12 @@ class Suspect:
         target: a module with what is known about it, or the site of a function.
         argument: whose gradient.
         visits: how often it was its turn.
-        missed: how often it was not called then.
     """
 
     place: str
     target: tuple[nn.Module, Kind] | Site
     argument: str | None
     visits: int = 0
-    missed: int = 0
 
 
 @dataclass
@@ -84,6 +82,7 @@ class Probing:
         self._model = model
         self._suspects = [*self._of_layers(model), *(Suspect(site.name, site, None) for site in sites())]
         self._round: list[Suspect] = []
+        self._missed: Counter[str] = Counter()  # by place, how often it was not called when it was its turn
         self._urgent: list[Suspect] = []
         self._armed: tuple[Suspect, Any] | None = None
         self._capture: Capture | None = None
@@ -125,7 +124,7 @@ class Probing:
             self._miss(suspect)
             return
         suspect.visits += 1
-        suspect.missed = 0
+        self._missed[suspect.place] = 0
         argument = self._argument(suspect, capture)
         if argument is None:
             return
@@ -183,7 +182,7 @@ class Probing:
         if self._urgent:
             return self._urgent.pop(0)
         if not self._round:
-            self._suspects = [s for s in self._suspects if s.missed < MISSES]
+            self._suspects = [s for s in self._suspects if self._missed[s.place] < MISSES]
             self._round = self._random.sample(self._suspects, len(self._suspects))
         return self._round.pop() if self._round else None
 
@@ -201,9 +200,9 @@ class Probing:
             self._suspects.remove(suspect)
 
     def _miss(self, suspect: Suspect) -> None:
-        suspect.missed += 1
+        self._missed[suspect.place] += 1
         wanted = not isinstance(suspect.target, Site) or suspect.target.asked_for
-        if suspect.missed >= MISSES and wanted:
+        if self._missed[suspect.place] >= MISSES and wanted:
             self.notes[suspect.place] = (
                 "not probed: no hook of it was called. It is not used, or it runs inside torch.compile or in another "
                 "process; its gradients, updates and norms are watched all the same"
