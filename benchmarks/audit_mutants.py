@@ -2,8 +2,8 @@
 
     python benchmarks/audit_mutants.py --sample 60 --seed 0 --json mutants.json
 
-A mutant is one file with one comparison, sign, constant, `max` or `and` changed. Each runs the file's own tests, then those
-of all probes, in a process that is forked after torch was imported; the first test that fails, or no end within
+A mutant is one file with one comparison, sign, constant, `max` or `and` changed. Each runs the file's own tests, then
+those of all probes, in a process that is forked after torch was imported; the first test that fails, or no end within
 `--timeout` seconds, is its end. What survives is printed with its line.
 """
 

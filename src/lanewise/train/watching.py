@@ -14,9 +14,10 @@ from lanewise.train.optimizer import GaussianOptimizer
 from lanewise.train.probe import RendererProbe, Shot
 from lanewise.train.render import Rasterizer
 
-EVERY = 100  # steps between two looks
-PROBED = (0, 1)  # looks at which the renderer is probed
-PROBED_EVERY = 10  # looks, after those
+EVERY, FIRST = 100, 500  # steps between two looks, in so many first steps: what is wrong is mostly wrong from the start
+LATER = 300  # steps between two looks after those: one costs as much as seven steps that are replayed
+PROBED = (0, 1)  # hundreds of steps at which the renderer is probed
+PROBED_EVERY = 15  # hundreds of steps, after those
 
 
 class TrainingWatch:
@@ -56,7 +57,7 @@ class TrainingWatch:
     @staticmethod
     def looks(index: int) -> bool:
         """Whether the step of number `index` is looked at closely, and must not be replayed from a graph."""
-        return index % EVERY == 0
+        return index % (EVERY if index < FIRST else LATER) == 0
 
     def before(self, index: int, gradients: Mapping[str, Tensor], valid: Tensor, shot: Callable[[], Shot]) -> None:
         """The gradients of a step are there, and the Gaussians are about to change.

@@ -12,6 +12,8 @@ from watched import convnet, mlp, train
 
 from lanewise.audit import FindingError, FindingWarning, Watch, watch
 from lanewise.audit.faults import ALL_FAULTS, Fault, find_fault
+from lanewise.audit.watching import watcher
+from lanewise.audit.watching.probing import Probing
 from lanewise.errors import InputError
 
 ZERO = find_fault("zero")
@@ -40,6 +42,7 @@ def test_every_fault_of_a_weight_is_found(fault: Fault):
     (finding, *_) = running.findings
     assert (finding.operator, finding.argument) == ("2 (FaultyLinear)", "weight")
     expected = {"zero": {"LW401", "LW404"}, "nan": {"LW403"}, "odd-waves": {"LW401", "LW404"}}
+    expected["stale"] = {"LW404", "LW405"}  # what memory held before may be far larger
     assert finding.code in expected.get(fault.name, {"LW404"})
     assert finding.evidence["false_alarm_probability"] < 1e-6
 
@@ -55,6 +58,36 @@ def test_every_fault_of_a_convolution_is_found(fault: Fault):
 def test_a_fault_of_an_input_gradient_is_found_in_its_own_layer(name: str):
     (finding, *_) = train(mlp(find_fault(name), "input"), 500).findings
     assert (finding.operator, finding.argument) == ("2 (FaultyLinear)", "input")
+
+
+# --- how often it looks
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 1.0])
+def test_after_the_first_steps_close_looks_take_their_share_of_the_time(share: float, monkeypatch):
+    """A step lasts two seconds here, and a close look one more."""
+    clock, looks = [0.0], []
+    monkeypatch.setattr(watcher, "FIRST", 8)
+    monkeypatch.setattr(watcher.time, "perf_counter", lambda: clock[0])
+
+    def judged(self: Probing, step: int) -> list:
+        looks.append(step)
+        clock[0] += 1.0
+        return []
+
+    monkeypatch.setattr(Probing, "judge", judged)
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with watch(model, optimizer, every=2, share=share):
+        for _ in range(50):
+            clock[0] += 2.0
+            optimizer.zero_grad()
+            model(torch.randn(5, 3)).square().mean().backward()
+            optimizer.step()
+    later = looks[4:]
+    assert looks[:4] == [0, 2, 4, 6]
+    assert len(later) - 1 <= share * 2.0 * 50
+    assert len(later) == {0.0: 0, 0.1: 10, 1.0: 21}[share]
 
 
 # --- what it does to a run

@@ -57,7 +57,8 @@ def _layer(name: str, gates: int, call: str, *states: str) -> Spec:
               fixed=("T",), work=f"{gates}*B*T*H*(H+C)")  # fmt: skip
 
 
-_FORM = "True, 1, 0.0, False, False, True"  # biases, one layer, no dropout, evaluating, one direction, batch first
+# Biases, one layer, no dropout, training (or cuDNN has no backward pass), one direction, batch first.
+_FORM = "True, 1, 0.0, True, False, True"
 
 SPECS: tuple[Spec, ...] = (
     op("attention", "F.scaled_dot_product_attention(q, k, v, is_causal=is_causal)",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -29,6 +30,8 @@ from lanewise.audit.watching.zeros import UNKNOWN, Zeros, reason
 from lanewise.errors import InputError
 
 EVERY = 25
+FIRST = 500  # steps in which every look is a close one: what is wrong is mostly wrong from the start
+SHARE = 0.01  # of the time after those
 
 
 def watch(
@@ -36,6 +39,7 @@ def watch(
     optimizer: Optimizer | Sequence[Optimizer] | None = None,
     *,
     every: int = EVERY,
+    share: float = SHARE,
     on_finding: OnFinding = "warn",
     log: Path | str | None = None,
     probe: bool = True,
@@ -45,13 +49,16 @@ def watch(
 
     Everything starts with this call and ends with `close`, or with the `with` block. Steps are noticed by hooks on the
     optimizer. Each step costs the norms of the gradients, a few launches that nobody waits for; every `every` steps the
-    norms are read, updates are compared, and one layer is probed with its real inputs.
+    norms are read. In the first 500 steps that look is a close one: updates are compared, and one layer is probed with
+    its real inputs. Later there are as many close looks as a share of the time pays for, and those that a gradient of
+    zero asks for.
 
     Args:
         model: a module; or a mapping from names to leaf tensors, or a function that returns one, which is asked anew at
             every step (Gaussians whose tensors are replaced).
         optimizer: whose steps count, or several; None for every optimizer that holds one of the parameters.
         every: how many steps lie between two looks.
+        share: of the time after the first 500 steps, that close looks to a module may take; 1 for every look.
         on_finding: "warn" (a `FindingWarning`), "raise" (a `FindingError`, out of the optimizer's `step`), "ignore"
             (`Watch.findings` has them), or a function of the finding. Each finding is told once.
         log: file to which a line of JSON is appended for everything that happens.
@@ -65,7 +72,7 @@ def watch(
         InputError: an argument cannot be used.
         StorageError: the log cannot be written.
     """
-    return Watch(model, optimizer, every=every, on_finding=on_finding, log=log, probe=probe, seed=seed)
+    return Watch(model, optimizer, every=every, share=share, on_finding=on_finding, log=log, probe=probe, seed=seed)
 
 
 class Watch:
@@ -84,14 +91,19 @@ class Watch:
         optimizer: Optimizer | Sequence[Optimizer] | None = None,
         *,
         every: int = EVERY,
+        share: float = SHARE,
         on_finding: OnFinding = "warn",
         log: Path | str | None = None,
         probe: bool = True,
         seed: int = 0,
     ) -> None:
+        if not 0 <= share <= 1:
+            raise InputError("share", got=repr(share), expected="a share of the time, from 0 to 1")
         if not isinstance(every, int) or isinstance(every, bool) or every < 1:
             raise InputError("every", got=repr(every), expected="a whole number of steps, at least 1")
-        self.every, self.step = every, 0
+        self.every, self.share, self.step = every, share, 0
+        self._taken, self._since = 0.0, time.perf_counter()  # by close looks, and since when, in seconds
+        self._affordable = True
         self.notes: dict[str, str] = {}
         self._parameters, self._teller = Parameters(model), Teller(on_finding, log)
         self._mail, self._norms = Mailbox(), Norms(every)
@@ -132,8 +144,12 @@ class Watch:
 
     @property
     def looking(self) -> bool:
-        """Whether the present step is one that is looked at closely."""
+        """Whether the present step is one that is looked at."""
         return self.step % self.every == 0
+
+    @property
+    def _closely(self) -> bool:
+        return self.looking and self._affordable
 
     def before_step(
         self,
@@ -150,6 +166,7 @@ class Watch:
         """
         if self._closed:
             return
+        begin = time.perf_counter()
         self._mail.collect()
         parameters = self._parameters.refresh() if self.looking else self._parameters.current()
         if gradients is None:
@@ -170,20 +187,24 @@ class Watch:
                 self._norms.send(self._mail, self.step, self._judge_norms)
             if self.looking:
                 self._norms.send(self._mail, self.step, self._judge_norms)
+            if self._closely:
                 self._count_rows(parameters, gradients, valid)
                 self._updates.before(parameters, {} if scaled else gradients, optimizer, valid)
-        if self.looking:
+        if self._closely:
             self._explain_zeros(gradients)
-        if self.looking and self._probing is not None:
-            self.alarm(self._probing.judge(self.step))
+            if self._probing is not None:
+                self.alarm(self._probing.judge(self.step))
+            self._taken += time.perf_counter() - begin
 
     def after_step(self) -> None:
         """The parameters have changed."""
         if self._closed:
             return
-        if self.looking:
+        if self._closely:
+            begin = time.perf_counter()
             with torch.no_grad():
                 self._compare_updates(self._parameters.current())
+            self._taken += time.perf_counter() - begin
         self.step += 1
         self._listen()
 
@@ -232,12 +253,21 @@ class Watch:
             self._replay = None
 
     def _listen(self) -> None:
-        """Before a step that is looked at, have hooks in place."""
+        """Before a step that is looked at closely, have hooks in place."""
         module = self._parameters.module
-        if self.looking and module is not None and (self._zero or not self._order):
+        self._affordable = module is None or bool(self._zero) or self._pays()
+        if self._closely and module is not None and (self._zero or not self._order):
             self._trace = Trace(module)
-        if self.looking and self._probing is not None:
+        if self._closely and self._probing is not None:
             self._probing.arm()
+
+    def _pays(self) -> bool:
+        """Whether close looks have taken less than their share of the time, which counts from the 500th step."""
+        now = time.perf_counter()
+        if self.step < FIRST:
+            self._taken, self._since = 0.0, now
+            return True
+        return self._taken < self.share * (now - self._since)
 
     def _judge_norms(self, block: Block) -> None:
         self._teller.write("norms", block.first + len(block.values) - 1, norm=_total(block))
