@@ -13,7 +13,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from lanewise.errors import InputError
 
-_OPTIMIZER = Optimizer.zero_grad.__code__.co_filename  # where torch wraps every optimizer's step
+_OPTIMIZER = Optimizer.profile_hook_step.__code__.co_filename  # where torch wraps the step of every optimizer
 
 
 def on_steps(
