@@ -49,7 +49,7 @@ SHADE = ("rasterize.pack", "rasterize.composite", "rasterize.composite_backward"
 HARMONICS = ("sh.harmonics", "sh.harmonics_backward")
 SUMS = ("conv.bias_grad", "conv.add_parts")
 DENSE = ("conv.correlate", "conv.weight_grad", "conv.transpose", *SUMS)
-DEPTHWISE = ("conv.depthwise", "conv.depthwise_weight", *SUMS)
+DEPTHWISE = ("conv.depthwise", "conv.depthwise_weight", "conv.transpose", *SUMS)
 POINTWISE = ("conv.narrow", "conv.pointwise_weight", "conv.transpose", *SUMS)
 WIDE = ("conv.wide", *POINTWISE[1:])
 LOSS = ("photometric.similarity", "photometric.total", "photometric.gradient")
@@ -302,7 +302,7 @@ def _convolutions() -> Iterator[Case]:
         ("2x2, 32 to 33 channels, fp16", DENSE, False, Layer(1, 32, 33, (4, 5), (2, 2), dtype=half, **padded, **last)),
         ("3x3 on 3 channels, step 2, bf16", DENSE, False, Layer(1, 3, 8, (6, 5), (3, 3), (2, 2), (1, 1), dtype=brain)),
         ("1x1, images past 2^31 and 2^32", POINTWISE, True, Layer(c=17, k=33, extent=(1, 12), **far)),
-        ("1x1, 129 channels, ieee", WIDE, True, Layer(1, 129, 16, (1, 33), dot="ieee")),
+        ("1x1, 129 channels, fp16", WIDE, True, Layer(1, 129, 16, (1, 34), dtype=half)),
         ("depthwise, 2 for 1, images past 2^31 and 2^32", DEPTHWISE, True, Layer(k=6, **deep, **padded, **far)),
         ("depthwise, images past 2^31 and 2^32", DEPTHWISE, False, Layer(k=3, **deep, **padded, **far, **last)),
     ):

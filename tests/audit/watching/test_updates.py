@@ -32,6 +32,12 @@ def run(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int = 12, **o
     return running
 
 
+def test_a_step_that_calls_another_one_of_the_same_optimizer_counts_once():
+    model = mlp()
+    run(model, torch.optim.SGD(model.parameters(), 0.01), steps=1)  # torch wraps the method of the base class too
+    assert run(model, Lossy(list(model.parameters()), 0.01, []), steps=7).step == 7
+
+
 def test_a_lost_update_is_found_after_three_looks():
     model = mlp()
     (finding,) = run(model, Lossy(list(model.parameters()), 0.01, [model[2].weight])).findings

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from lanewise.errors import InputError
+
+_OPTIMIZER = Optimizer.profile_hook_step.__code__.co_filename  # where torch wraps the step of every optimizer
 
 
 def on_steps(
@@ -34,11 +38,11 @@ def on_steps(
         return any(id(p) in own for group in stepping.param_groups for p in group["params"])
 
     def early(stepping: Optimizer, *_: Any) -> None:
-        if optimizer is not None or holds(stepping):
+        if not _recorded() and not _inside(stepping) and (optimizer is not None or holds(stepping)):
             before(stepping)
 
     def late(stepping: Optimizer, *_: Any) -> None:
-        if optimizer is not None or holds(stepping):
+        if not _recorded() and not _inside(stepping) and (optimizer is not None or holds(stepping)):
             after()
 
     if optimizer is None:
@@ -55,3 +59,19 @@ def on_steps(
             )
         handles += [each.register_step_pre_hook(early), each.register_step_post_hook(late)]
     return handles
+
+
+def _inside(stepping: Optimizer) -> bool:
+    """Whether this step is a part of another one of the same optimizer: a subclass that calls `super().step()`."""
+    calls, frame = 0, sys._getframe(1)
+    while frame is not None and calls < 2:
+        code = frame.f_code
+        if code.co_name == "wrapper" and code.co_filename == _OPTIMIZER and frame.f_locals["args"][0] is stepping:
+            calls += 1
+        frame = frame.f_back
+    return calls == 2
+
+
+def _recorded() -> bool:
+    """Whether the step is compiled or captured into a CUDA graph, where nothing may be asked."""
+    return torch.compiler.is_compiling() or (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())

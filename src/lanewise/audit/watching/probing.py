@@ -130,7 +130,10 @@ class Probing:
             return
         with torch.enable_grad(), capture.as_it_was(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            verdict = self._verdict(suspect, capture, argument)
+            try:
+                verdict = self._verdict(suspect, capture, argument)
+            except Exception as error:  # a probe that breaks is no reason to end a run
+                verdict = skipped("probe", argument, f"{type(error).__name__}: {error}")
         covered = self.coverage.setdefault((suspect.place, argument), Covered())
         covered.outcomes[verdict.outcome] += 1
         covered.reason = verdict.reason if verdict.outcome != "passed" else covered.reason

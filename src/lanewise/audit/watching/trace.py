@@ -51,6 +51,7 @@ class Trace:
         self._facts: dict[str, list[Tensor]] = {}
         self._arrived: dict[str, Tensor] = {}
         self._modules = dict(leaves(model))
+        self._like = next(model.parameters()).new_zeros((), dtype=torch.bool)
         self._handles = [
             module.register_forward_hook(self._hook(path), with_kwargs=True) for path, module in self._modules.items()
         ]
@@ -82,7 +83,7 @@ class Trace:
                 return
             with torch.no_grad():
                 if path not in self._facts:
-                    self._facts[path] = _facts(module, _tensors((args, kwargs)), _tensors(output))
+                    self._facts[path] = _facts(module, _tensors((args, kwargs)), _tensors(output), self._like)
             for y in _tensors(output):
                 if y.requires_grad:
                     y.register_hook(lambda gradient: self._arrive(path, gradient))
@@ -112,21 +113,20 @@ def _inside(path: str, whole: str) -> bool:
     return not whole or path == whole or path.startswith(f"{whole}.")
 
 
-def _facts(module: nn.Module, inputs: list[Tensor], outputs: list[Tensor]) -> list[Tensor]:
+def _facts(module: nn.Module, inputs: list[Tensor], outputs: list[Tensor], no: Tensor) -> list[Tensor]:
+    """given, sound, finite and positive of `Passed`; `no` is False on the device."""
     parameters = [local(p) for p in module.parameters(recurse=False)]
-    like = (outputs or inputs or parameters)[0]
     return [
-        _any(inputs, lambda x: x != 0, like),
-        ~_any([*inputs, *parameters], lambda x: ~x.isfinite(), like),
-        ~_any(outputs, lambda x: ~x.isfinite(), like),
-        _any(outputs, lambda x: x > 0, like),
+        _any(inputs, lambda x: x != 0, no) if inputs else ~no,  # indices are something
+        ~_any([*inputs, *parameters], lambda x: ~x.isfinite(), no),
+        ~_any(outputs, lambda x: ~x.isfinite(), no),
+        _any(outputs, lambda x: x > 0, no),
     ]
 
 
-def _any(tensors: list[Tensor], mark: Any, like: Tensor) -> Tensor:
-    marks = [mark(x).any() for x in tensors]
-    return torch.stack(marks).any() if marks else torch.zeros((), dtype=torch.bool, device=like.device)
+def _any(tensors: list[Tensor], mark: Any, no: Tensor) -> Tensor:
+    return torch.stack([no, *(mark(x).any().to(no.device) for x in tensors)]).any()
 
 
 def _tensors(tree: Any) -> list[Tensor]:
-    return [x for x in tree_flatten(tree)[0] if isinstance(x, Tensor)]
+    return [x for x in tree_flatten(tree)[0] if isinstance(x, Tensor) and x.is_floating_point()]
