@@ -1,6 +1,6 @@
-"""Mutation testing of the audit: how many small changes of its probes and tolerances do the tests notice?
+"""How many small changes of the audit's probes and tolerances do the tests notice?
 
-    python benchmarks/audit_mutants.py --sample 60 --seed 0 --json mutants.json
+usage: python benchmarks/audit_mutants.py [--sample 60] [--seed 0] [--json FILE]
 
 A mutant is one file with one comparison, sign, constant, `max` or `and` changed. Each runs the file's own tests, then
 those of all probes, in a process that is forked after torch was imported; the first test that fails, or no end within
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
+import importlib.machinery
 import importlib.util
 import json
 import os
@@ -29,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[1]
 AUDIT = ROOT / "src" / "lanewise" / "audit"
 FILES = (
     *sorted((AUDIT / "probes").glob("*.py")),
-    *(AUDIT / n for n in ("tolerance.py", "verdict.py", "conditioning.py")),
+    *(AUDIT / name for name in ("tolerance.py", "verdict.py", "conditioning.py")),
 )
 TESTS = (
     "tests/audit/probes",
@@ -137,7 +138,9 @@ def _test(mutant: Mutant) -> None:
     import pytest
 
     own = ROOT / "tests" / mutant.file.relative_to(AUDIT.parent).parent / f"test_{mutant.file.stem}.py"
-    quiet = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not slow and not gpu")
+    # Without other plugins: pytest would load the modules of Lanewise, which has one, by itself.
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    quiet = ("-x", "-q", "-p", "no:cacheprovider", "-p", "pytest_timeout", "-m", "not slow and not gpu")
     code = 0
     for tests in ((str(own),) if own.exists() else (), TESTS):
         code = code or (int(pytest.main([*quiet, *tests])) if tests else 0)

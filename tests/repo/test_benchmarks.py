@@ -1,5 +1,6 @@
 """What the benchmarks share, and what they say where there is no GPU. Their figures are not tests' business."""
 
+import ast
 import importlib
 import json
 import sys
@@ -193,3 +194,12 @@ def test_the_audits_tables_have_a_line_for_what_was_missed(benchmark):
         ("30 to 100", 0.8),
         ("100 and more", 1.0),
     ]
+
+
+def test_mutants_differ_from_their_file_and_from_each_other(benchmark):
+    script = benchmark("audit_mutants")
+    file = script.AUDIT / "tolerance.py"
+    found = list(script.mutants(file))
+    assert len(found) > 50
+    assert len({mutant.source for mutant in found} | {ast.unparse(ast.parse(file.read_text()))}) == len(found) + 1
+    assert any("LAMBDA = 6.0" in mutant.change and "LAMBDA = 24.0" in mutant.source for mutant in found)

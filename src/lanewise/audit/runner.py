@@ -119,7 +119,7 @@ def audit_specs(
     shared = {spec.name: spec for spec in specs}
     with Isolator(shared, device=device, group=TOGETHER, preload=preload) as isolator:
         notes += [isolator.note] if isolator.note else []
-        runner = _Runner(isolator, shared, time.monotonic() + limit.seconds)
+        runner = _Runner(isolator, shared, limit.seconds)
         least = 300.0 if compile else 30.0  # seconds for each failure: shrinking compiles every candidate
         investigator = Investigator(runner.one, runner.explained, runner.kernels, limit=max(least, limit.seconds / 4))
         for spec, result in runner.all(islice(sweep, limit.cases)):
@@ -149,8 +149,9 @@ def audit_specs(
 class _Runner:
     """Sends cases away and reads what comes back, until the time is over."""
 
-    def __init__(self, isolator: Isolator, shared: Mapping[str, Spec], deadline: float) -> None:
-        self._isolator, self._shared, self._deadline = isolator, shared, deadline
+    def __init__(self, isolator: Isolator, shared: Mapping[str, Spec], seconds: float) -> None:
+        self._isolator, self._shared = isolator, shared
+        self._seconds, self._deadline = seconds, time.monotonic() + seconds
 
     def all(self, points: Iterator[tuple[Spec, Case]]) -> Iterator[tuple[Spec, Result]]:
         """The results of the points, batch by batch; one case at least."""
@@ -192,7 +193,7 @@ class _Runner:
     def _timeout(self, points: Sequence[tuple[Spec, Case]]) -> float:
         slow = any(case.compiled or spec.compiles for spec, case in points)  # compilers run
         least, most = (120.0, 300.0) if slow else (30.0, 120.0)
-        return min(most, max(least, self._deadline - time.monotonic()))
+        return min(most, max(least, self._seconds / 20))  # no case takes more than a small part of all
 
 
 def _examine_there(shared: Mapping[str, Spec], spec: Spec | str, case: Case, only: tuple[str, str] | None) -> Result:
