@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from typing import ClassVar
 
 import pytest
@@ -96,3 +97,24 @@ def test_a_backward_pass_is_asked_for_what_it_gives_in_the_run(learned: bool):
     gradients = call.gradient([torch.ones_like(y)])
     assert Noting.asked == [(learned, True)]
     torch.testing.assert_close(gradients["weight"], x.detach().sum(0).expand(5, 6))
+
+
+def test_no_algorithms_are_tried_out_for_a_truth(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    seen = []
+    layer, kept = linear(5)
+    kind = kind_of(layer)
+    assert kind is not None
+    reference = kind.reference
+    assert reference is not None
+
+    def noting(*args, **kwargs):
+        seen.append(torch.backends.cudnn.benchmark)
+        return reference(*args, **kwargs)
+
+    call = module_call(layer, dataclasses.replace(kind, reference=noting), kept, "weight", seed=0)
+    call.output()
+    assert torch.backends.cudnn.benchmark
+    call.double().output()
+    assert seen == [False]
+    assert torch.backends.cudnn.benchmark

@@ -18,7 +18,7 @@ from lanewise.audit.watching.layers import Kind
 from lanewise.audit.watching.parameters import local
 from lanewise.audit.watching.references import Site
 
-WORK = {"cuda": 2**31, "cpu": 2**25}  # multiplications in float64 that one forward pass of a truth should take
+WORK = {"cuda": 2**28, "cpu": 2**25}  # multiplications in float64 that one forward pass of a truth should take
 LEAST_PARTS = 16  # times as many it may take where it cannot be cut smaller
 
 
@@ -169,6 +169,7 @@ def _call(
     along: Mapping[str, int] | None = None,
 ) -> Call:
     """`run` on all of the tensors `named`, its outputs and its truth cut down to a part of what lies along `along`."""
+    reference = reference and _untuned(reference)
     run = _as_a_whole(run, argument, capture.learned | set(named) - set(capture.tensors))
     layout = capture.layout or "contiguous"
     most = WORK.get(named[argument].device.type, WORK["cpu"])
@@ -246,6 +247,20 @@ class _Relaid(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         return lay_out(gradient, ctx.layout), None
+
+
+def _untuned(reference: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function, for whose sizes cuDNN tries out no algorithms: they are not seen again soon."""
+
+    def run(**tensors: Tensor) -> Any:
+        tuned = torch.backends.cudnn.benchmark
+        torch.backends.cudnn.benchmark = False
+        try:
+            return reference(**tensors)
+        finally:
+            torch.backends.cudnn.benchmark = tuned
+
+    return run
 
 
 def _as_a_whole(run: Callable[..., Any], argument: str, learned: Set[str]) -> Callable[..., Any]:
