@@ -61,7 +61,7 @@ def described(path: str, module: nn.Module) -> str:
 def local(tensor: Tensor) -> Tensor:
     """The part of a tensor that is on this device (sharded parameters), with the values of a sparse one alone."""
     tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor  # pyright: ignore[reportAttributeAccessIssue]
-    tensor = tensor.detach()
+    tensor = tensor.detach() if tensor.requires_grad else tensor
     return tensor._values() if tensor.is_sparse else tensor
 
 

@@ -63,10 +63,11 @@ class Updates:
         }
         if not chosen:
             return
-        at = {name: self._slice(local(p).numel()) for name, p in chosen.items()}
+        sizes = {name: local(p).numel() for name, p in chosen.items()}
+        at = {name: self._slice(size) for name, size in sizes.items()}
         values = _gathered(chosen, at)
         slope = _gathered(gradients, at).abs()
-        lengths = torch.tensor([len(range(*at[name].indices(local(p).numel()))) for name, p in chosen.items()])
+        lengths = torch.tensor([len(range(*at[name].indices(size))) for name, size in sizes.items()])
         spacing = [SPACINGS * torch.finfo(p.dtype).eps for p in chosen.values()]
         rate, adaptive = zip(*((1.0, False) if rates is None else rates[id(p)] for p in chosen.values()), strict=True)
         facts = torch.tensor([spacing, rate, adaptive]).repeat_interleave(lengths, 1).to(values)  # [3, S]
