@@ -46,8 +46,8 @@ def launch(
     special = [n for n, x in zip(names, args, strict=False) if isinstance(x, int) and n not in kernel.do_not_specialize]
     assert not special, f"{special} have to be in do_not_specialize"
     done = kernel[grid](*args, **constexprs, **options)
-    _compiled[key] = done.result() if hasattr(done, "result") else done
-    _note(_compiled[key], grid, everything)
+    compiled = _compiled[key] = done.result() if hasattr(done, "result") else done
+    _note(compiled, grid, everything)
 
 
 class Launch(NamedTuple):
