@@ -12,6 +12,7 @@ import pytest
 
 from lanewise import InputError
 from lanewise.cli import main
+from lanewise.isa import MemoryFault
 from lanewise.prove import run
 from lanewise.prove.cases import Case
 from lanewise.prove.compile import triton_version
@@ -204,6 +205,22 @@ def test_a_fault_in_the_machine_code_is_seen(monkeypatch: pytest.MonkeyPatch):
     outcome = execute("33 parameters", find("gfx942"), True, ("lockstep",))
     assert outcome.stopped_by == ""
     assert not all(ok for *_, ok in outcome.gates)
+
+
+def test_a_launch_that_fails_has_not_been_executed(monkeypatch: pytest.MonkeyPatch):
+    """The emulator refuses the first store: the row says why, and not that something ran."""
+    from lanewise.prove import execute as executing
+
+    def refuse(*_: object, **__: object) -> None:
+        raise MemoryFault("outside every buffer")
+
+    monkeypatch.setattr(executing.isa.Program, "run", refuse)
+    outcome = execute("33 parameters", find("gfx942"), True, ORDERS)
+    assert (outcome.code, outcome.orders) == ({}, [])
+    assert outcome.stopped_by == "33 parameters, lockstep: MemoryFault: outside every buffer"
+    assert outcome.stopped_at is not None
+    row = rows_of([outcome], outcome.stopped_at)
+    assert (row.executed, row.ok, row.note) == (False, False, outcome.stopped_by)
 
 
 def test_unwritten_memory_is_poison_and_tensors_change_in_place():
