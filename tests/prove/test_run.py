@@ -12,6 +12,7 @@ import pytest
 
 from lanewise import InputError
 from lanewise.cli import main
+from lanewise.isa import MemoryFault
 from lanewise.prove import run
 from lanewise.prove.cases import Case
 from lanewise.prove.compile import triton_version
@@ -44,7 +45,8 @@ def test_cases_by_the_pattern_of_a_kernel():
 
 def test_all_orders_everywhere_and_all_cases_on_one_target_of_a_family():
     plan = make_plan("*", chosen_targets(None, False), run.cases(), False, 1)
-    assert plan.runs(find("gfx1100"), True) == plan.runs(find("gfx1100"), False) == ORDERS
+    assert plan.runs(find("gfx1100"), True) == ORDERS
+    assert plan.runs(find("gfx1100"), False) == ("lockstep", "random")
     assert plan.runs(find("gfx1103"), True) == ("lockstep", "random")
     assert plan.runs(find("gfx1103"), False) == plan.runs(find("sm_90"), True) == ()
     slow = next(c for c in run.cases() if not c.quick)
@@ -62,7 +64,7 @@ def test_all_orders_everywhere_and_all_cases_on_one_target_of_a_family():
         assert plan.runs_case(case, find(name), attributes) is wanted
     alone = make_plan("*", (find("gfx1103"),), (), False, 1)
     assert alone.leader(find("gfx1103")) == find("gfx1103")
-    assert alone.runs(find("gfx1103"), False) == ORDERS
+    assert alone.runs(find("gfx1103"), True) == ORDERS
     quick_plan = make_plan("*", chosen_targets(None, True), (), True, 1)
     assert (quick_plan.runs(find("gfx942"), True), quick_plan.runs(find("gfx942"), False)) == (
         ("lockstep", "random"),
@@ -204,6 +206,22 @@ def test_a_fault_in_the_machine_code_is_seen(monkeypatch: pytest.MonkeyPatch):
     outcome = execute("33 parameters", find("gfx942"), True, ("lockstep",))
     assert outcome.stopped_by == ""
     assert not all(ok for *_, ok in outcome.gates)
+
+
+def test_a_launch_that_fails_has_not_been_executed(monkeypatch: pytest.MonkeyPatch):
+    """The emulator refuses the first store: the row says why, and not that something ran."""
+    from lanewise.prove import execute as executing
+
+    def refuse(*_: object, **__: object) -> None:
+        raise MemoryFault("outside every buffer")
+
+    monkeypatch.setattr(executing.isa.Program, "run", refuse)
+    outcome = execute("33 parameters", find("gfx942"), True, ORDERS)
+    assert (outcome.code, outcome.orders) == ({}, [])
+    assert outcome.stopped_by == "33 parameters, lockstep: MemoryFault: outside every buffer"
+    assert outcome.stopped_at is not None
+    row = rows_of([outcome], outcome.stopped_at)
+    assert (row.executed, row.ok, row.note) == (False, False, outcome.stopped_by)
 
 
 def test_unwritten_memory_is_poison_and_tensors_change_in_place():

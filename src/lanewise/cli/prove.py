@@ -22,7 +22,7 @@ class Options(CommonOptions):
     """Compile every kernel for every GPU, execute AMD's machine code on an emulator, and compare with fp64. No GPU.
 
     Kernels run as they are launched, forward and backward, on small inputs around the boundaries of waves, blocks and
-    tiles, in four orders of the waves. Exits with 1 when a row fails.
+    tiles, in four orders of the waves where waves can tell the order. Exits with 1 when a row fails.
 
     Examples:
       lanewise prove --quick
@@ -35,7 +35,7 @@ class Options(CommonOptions):
     arch: str | None = None
     """Targets, with commas between them; all of the table without this (with --quick one a family)."""
     quick: bool = False
-    """Fewer inputs and targets, two orders of the waves, and only launches as Triton's JIT compiles them: about two
+    """Fewer inputs and targets, two orders of the waves, and only launches as Triton's JIT compiles them: about three
     minutes of two cores; about fourteen without this."""
     jobs: int | None = None
     """Processes; as many as there are cores without this."""

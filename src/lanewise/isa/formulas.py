@@ -101,6 +101,11 @@ def count_leading(a: Array) -> Array:
 
 def permute_bytes(a: Array, b: Array, select: Array) -> Array:
     """v_perm_b32: selectors 0..3: bytes of b, 4..7: of a, 8..11: the signs of their odd bytes, 12: 0, above: 255."""
+    first = int(select.flat[0])
+    if (
+        not first & 0xF8F8F8F8 and (select == U(first)).all()
+    ):  # as in nearly all code: bytes, the same ones in all lanes
+        return _chosen_bytes(a, b, first)
     both, result = (a.astype(U64) << U64(32)) | b, U(0)
     for k in range(4):
         s = select >> U(8 * k) & U(255)
@@ -109,6 +114,15 @@ def permute_bytes(a: Array, b: Array, select: Array) -> Array:
         byte = (both >> place.astype(U64) * U64(8) & U64(255)).astype(U)
         byte = np.where(sign, (byte >> U(7)) * U(255), byte)
         result = result | np.where(s < 12, byte, np.where(s == 12, U(0), U(255))) << U(8 * k)
+    return result
+
+
+def _chosen_bytes(a: Array, b: Array, select: int) -> Array:
+    """The same, of one selector for all whose bytes are 0 to 7."""
+    result = U(0)
+    for k in range(4):
+        place = select >> 8 * k & 7
+        result = result | ((a if place > 3 else b) >> U(8 * (place & 3)) & U(255)) << U(8 * k)
     return result
 
 

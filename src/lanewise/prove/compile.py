@@ -78,15 +78,15 @@ def triton_version() -> str:
 
 # Targets for which Triton makes the very GPU IR (TTGIR) that it makes for another one, but for the name in it: up to
 # there AMD's backend asks for the family of the ISA (RDNA 3 and 3.5 are one to it), NVIDIA's for the generation (8 and
-# 9 are one, but for matrix products). Made once, it serves all; most of the time is spent before it. Found in Triton's
-# sources, and by compiling a sample of the product's configurations both ways: text and binary were the same, byte by
-# byte.
+# 9 are one, and 10 and 12, but for matrix products). Made once, it serves all; most of the time is spent before it.
+# Found in Triton's sources, and by compiling a sample of the product's configurations both ways: text and binary were
+# the same, byte by byte.
 SAME_IR = {
     **dict.fromkeys(("gfx1101", "gfx1102", "gfx1103", "gfx1150", "gfx1151"), "gfx1100"),
     "gfx1200": "gfx1201",
     **dict.fromkeys(("sm_86", "sm_89"), "sm_80"),
 }
-SAME_IR_WITHOUT_DOTS = {"sm_80": "sm_90"}
+SAME_IR_WITHOUT_DOTS = {"sm_80": "sm_90", "sm_120": "sm_100"}
 SAME_IR_WITH = ("3.9",)  # releases of Triton
 
 

@@ -82,7 +82,7 @@ class Emulation:
         compiled = compile_for(config, self.target)
         begin = time.process_time()
         program = load(compiled)
-        done = self.executed.setdefault(config, Executed(compiled, np.zeros(len(program.instructions), bool)))
+        reached = np.zeros(len(program.instructions), bool)
         kinds = dict(config.signature)
         values = [value for name, value in arguments.items() if kinds[name] != "constexpr"]
         places = {
@@ -103,11 +103,13 @@ class Emulation:
             run = program.run(
                 grid, given, memory=memory, waves=compiled.warps, order=order, seed=self.seed, shared=compiled.lds
             )  # fmt: skip
-            done.reached |= np.asarray(run.coverage, bool)
+            reached |= np.asarray(run.coverage, bool)
             if not matters:
                 self.settled[key] = [placed.copies for placed in places.values()]
         for placed in places.values():
             placed.write_back()
+        done = self.executed.setdefault(config, Executed(compiled, np.zeros_like(reached)))
+        done.reached |= reached
         done.orders += [order] * (order not in done.orders)
         done.any_order &= not matters
         done.seconds += time.process_time() - begin

@@ -206,7 +206,7 @@ class Plan:
 
 def make_plan(kernel: str, targets: tuple[Target, ...], cases: tuple[Case, ...], quick: bool, jobs: int | None) -> Plan:
     """What a complete proof and a quick one look at."""
-    orders = {True: QUICK_ORDERS if quick else ORDERS, False: () if quick else ORDERS}
+    orders = {True: QUICK_ORDERS if quick else ORDERS, False: () if quick else QUICK_ORDERS}
     return Plan(kernel, targets, cases, orders, jobs or multiprocessing.cpu_count(), quick)
 
 
