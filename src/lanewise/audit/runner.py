@@ -28,6 +28,7 @@ from lanewise.errors import InputError
 Tell = Callable[[str], None]
 
 TOGETHER = 16  # cases that share a process while none fails: a fresh one takes longer to warm up than a case
+COMPILED_TOGETHER = 4  # what fails is looked into after these, and each takes seconds
 UNTRIED_SHOWN = 8
 _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
 
@@ -117,12 +118,13 @@ def audit_specs(
     sweep, coverage = Sweep(specs, plan), Coverage()
     preload = ("torch._inductor.compile_fx",) if compile else ()
     shared = {spec.name: spec for spec in specs}
-    with Isolator(shared, device=device, group=TOGETHER, preload=preload) as isolator:
+    together = COMPILED_TOGETHER if compile else TOGETHER
+    with Isolator(shared, device=device, group=together, preload=preload) as isolator:
         notes += [isolator.note] if isolator.note else []
         runner = _Runner(isolator, shared, limit.seconds)
         least = 300.0 if compile else 30.0  # seconds for each failure: shrinking compiles every candidate
         investigator = Investigator(runner.one, runner.explained, runner.kernels, limit=max(least, limit.seconds / 4))
-        for spec, result in runner.all(islice(sweep, limit.cases)):
+        for spec, result in runner.all(islice(sweep, limit.cases), together):
             sweep.tell(result)
             if result.outcome in ("failed", "crashed"):
                 result, found = investigator.look_into(spec, result)
@@ -153,9 +155,9 @@ class _Runner:
         self._isolator, self._shared = isolator, shared
         self._seconds, self._deadline = seconds, time.monotonic() + seconds
 
-    def all(self, points: Iterator[tuple[Spec, Case]]) -> Iterator[tuple[Spec, Result]]:
+    def all(self, points: Iterator[tuple[Spec, Case]], batch: int) -> Iterator[tuple[Spec, Result]]:
         """The results of the points, batch by batch; one case at least."""
-        while chosen := list(islice(points, TOGETHER)):
+        while chosen := list(islice(points, batch)):
             # All of a batch first: what failed is looked into by the same server.
             yield from list(self._some(chosen))
             if time.monotonic() > self._deadline:

@@ -126,6 +126,7 @@ class Sweep:
             [replace(base, layout=layout) for layout in LAYOUTS[1:]],
             [replace(base, values=values) for values in spec.values[1:]],
             list(self._with_options(base, spec)),
+            [replace(case, compiled=True) for case in self._with_options(base, spec) if self._plan.compile],
             list(self._resized(base, spec, WAVES, choose)),
         ]
         turns = [*(iter(choose.sample(axis, len(axis))) for axis in axes), islice(large, LARGE)]
