@@ -1,6 +1,7 @@
 """Calls that are recorded and done again, with kernels that a CPU can run and what a GPU's tensor says of itself."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -95,7 +96,7 @@ def on_gpu(tensor):
 
     class OnGpu(torch.Tensor):
         is_cuda = True
-        device = SimpleNamespace(index=0, type="cuda")
+        device: Any = SimpleNamespace(index=0, type="cuda")
 
     return tensor.as_subclass(OnGpu)
 
