@@ -91,7 +91,9 @@ def _changes(tree: ast.Module) -> Iterator[tuple[int, str, Callable[[], None]]]:
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _NAMES:
             name = _NAMES[node.func.id]
             yield node.lineno, f"{node.func.id} to {name}", _setter(node.func, "id", name)
-        elif isinstance(node, ast.Constant) and type(node.value) in (int, float):
+        elif (
+            isinstance(node, ast.Constant) and isinstance(node.value, (int, float)) and not isinstance(node.value, bool)
+        ):
             new = node.value * 4 if node.value else 1
             yield node.lineno, f"{node.value} to {new}", _setter(node, "value", new)
 
