@@ -73,11 +73,10 @@ def test_inputs_may_be_a_tuple_a_dictionary_a_tensor_or_a_function(operators):
     assert [t.name for t in specs_of("audited_functions:refuses_everything")[0].inputs] == ["x"]
 
 
-@pytest.mark.parametrize("name", ["torch", "lanewise"])
-def test_the_catalogues_run_forward(name):
+def test_our_own_catalogue_runs_forward():
     from lanewise.audit.sweep import Plan, Sweep
 
-    for spec in specs_of(name):
+    for spec in specs_of("lanewise"):
         call = Sweep([spec], Plan()).base(spec).call(spec)
         with torch.no_grad():
             assert all(y.isfinite().all() for y in call.output()), spec.name
