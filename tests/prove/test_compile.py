@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import dataclasses
 import struct
+from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -63,6 +65,13 @@ def test_code_of_an_elf_file_is_what_can_be_executed():
     struct.pack_into("<HH", header, 58, 64, len(sections))
     table = b"".join(struct.pack("<IIQQQQ24x", 0, kind, flags, 0, 0, size) for kind, flags, size in sections)
     assert code_bytes(bytes(header) + table) == 0x50
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Triton's cache of another checkout of these sources holds that one's paths, which stand in the assembly."""
+    with mock.patch.dict("os.environ", TRITON_CACHE_DIR=str(tmp_path_factory.mktemp("triton"))):
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -137,14 +146,12 @@ def test_fp32_is_multiplied_as_the_target_does():
 
 
 @pytest.mark.parametrize(("name", "other"), (SAME_IR | SAME_IR_WITHOUT_DOTS).items())
-@pytest.mark.parametrize("kernel", ["adam.step", "binning.count"])
-def test_another_targets_gpu_ir_gives_the_same_binary(
-    kernel: str, name: str, other: str, by_kernel: dict[str, Configuration]
-):
-    agree(by_kernel[kernel], name, other)
+def test_another_targets_gpu_ir_gives_the_same_binary(name: str, other: str, by_kernel: dict[str, Configuration]):
+    agree(by_kernel["adam.step"], name, other)
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(("name", "other"), (SAME_IR | SAME_IR_WITHOUT_DOTS).items())
 def test_another_targets_gpu_ir_gives_the_same_binary_of_every_kernel(

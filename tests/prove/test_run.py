@@ -274,8 +274,7 @@ def test_rows_of_executed_compiled_and_absent_targets(tmp_path: Path):
     by_arch = {row.arch: row for row in rows}
     assert by_arch["gfx942"].executed
     assert by_arch["gfx942"].reassembled
-    assert by_arch["sm_90"].compiled
-    assert "no emulator for NVIDIA" in by_arch["sm_90"].note
+    assert any(row.compiled and "no emulator for NVIDIA" in row.note for row in rows if row.arch == "sm_90")
     assert by_arch["mps"].note == "not supported, CPU path"
     if compiles("gfx1030", triton_version()) is False:
         assert (by_arch["gfx1030"].compiled, by_arch["gfx1030"].executed) == (False, False)

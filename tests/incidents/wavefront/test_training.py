@@ -38,6 +38,7 @@ def test_a_folder_that_holds_a_run_is_refused_and_not_a_symptom(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_all_is_as_predicted(tmp_path):
     found = waves.predictions(waves.replay(tmp_path))

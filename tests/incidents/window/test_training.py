@@ -24,6 +24,7 @@ def test_a_short_run_shows_it_and_watch_names_the_layer():
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_all_is_as_predicted():
     found = predictions(replay())
