@@ -212,3 +212,10 @@ def test_a_fault_is_found_by_its_name():
     assert find_fault("odd-waves").code == "LW103"
     with pytest.raises(InputError, match="fault: got 'none', expected one of zero, nan"):
         find_fault("none")
+
+
+def test_the_last_list_ends_before_what_a_capacity_leaves_unwritten():
+    offsets, ids = torch.tensor([[[0, 2, 2]]], dtype=torch.int32), torch.tensor([4, 1, 3, -1, -1], dtype=torch.int32)
+    assert list_bounds(offsets, ids).tolist() == [0, 2, 2, 3]
+    assert list_bounds(offsets, ids[:3]).tolist() == [0, 2, 2, 3]
+    assert list_bounds(offsets, ids).dtype == torch.int32

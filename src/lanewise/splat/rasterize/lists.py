@@ -13,8 +13,10 @@ CHANNELS = 4  # that one of their forward programs composites; more are further 
 
 
 def list_bounds(isect_offsets: Tensor, flatten_ids: Tensor) -> Tensor:
-    """Where each tile's list begins, and where the last one ends, [tiles + 1]."""
-    return torch.cat([isect_offsets.flatten(), isect_offsets.new_full((1,), flatten_ids.numel())])
+    """Where each tile's list begins, and where the last one ends, [tiles + 1]: before the -1 that lists of a given
+    capacity are filled up with."""
+    end = (flatten_ids >= 0).sum(dtype=isect_offsets.dtype)
+    return torch.cat([isect_offsets.flatten(), end[None]])
 
 
 def check_lists(bounds: Tensor, flatten_ids: Tensor, gaussians: int) -> None:
