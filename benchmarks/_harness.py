@@ -33,10 +33,11 @@ def machine() -> dict[str, Any]:
 
 
 def interleaved(variants: dict[str, Callable[[], object]], repeats: int, warmup: int = 1) -> dict[str, list[float]]:
-    """Milliseconds of every variant, taken in turns so that a slow moment of the machine meets all of them alike."""
+    """Milliseconds of every variant, taken in turns so that a slow moment of the machine meets all of them alike; every
+    other time in the opposite order, as what makes a GPU hot slows down what follows."""
     times: dict[str, list[float]] = {name: [] for name in variants}
     for repeat in range(warmup + repeats):
-        for name, run in variants.items():
+        for name, run in list(variants.items())[:: -1 if repeat % 2 else 1]:
             start = time.perf_counter()
             run()
             if torch.cuda.is_available():

@@ -79,9 +79,12 @@ def test_launches_are_what_the_launch_cache_asks_for(last: bool, half: bool, mon
             layer = replace(layer, channels_last=last, dtype=torch.float16 if half else torch.float32)
             run(layer, *operands(layer))
     assert {"kernels.correlate", "kernels_depthwise.depthwise", "kernels_depthwise.depthwise_weight"} <= launched
-    pointwise = {"kernels_pointwise.narrow", "kernels_pointwise.pointwise_weight"}
-    pointwise |= (
-        {"kernels_pointwise.wide"} if half else set()
-    )  # matrix instructions of fp32 want channels as neighbours
-    assert pointwise.isdisjoint(launched) if last else pointwise <= launched
+    # Products of fp32 want channels as neighbours, and for the gradient of the weight pixels.
+    planes = set() if last else {"narrow", "wide"} if half else {"narrow"}
+    planes |= set() if last and half else {"pointwise_weight"}
+    found = {name.removeprefix("kernels_pointwise.") for name in launched if name.startswith("kernels_pointwise.")}
+    assert found == planes
+    copied = {"kernels_layout.windows", "kernels_windows.windows_weight"}
+    assert copied.isdisjoint(launched) if half else copied <= launched
+    assert ("kernels_weight.weight_grad" in launched) == half
     assert "kernels_layout.transpose" in launched or (last and half)

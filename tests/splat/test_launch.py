@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,13 +14,20 @@ from lanewise.splat._launch import check_rows, check_window, launch
 
 
 class Compiled:
-    """A variant: remembers what it ran with."""
+    """What Triton compiled: remembers what it ran with, and what ran as Triton itself runs it."""
+
+    function, packed_metadata = "function", "metadata"
 
     def __init__(self) -> None:
         self.runs: list[tuple] = []
+        self.told: list[tuple] = []
+
+    def run(self, x: int, y: int, z: int, stream: int, *args: Any) -> None:
+        assert (stream, *args[:5]) == (0, "function", "metadata", None, None, None)
+        self.runs.append(((x, y, z), args[5:]))
 
     def __getitem__(self, grid: tuple[int, ...]) -> Any:
-        return lambda *args, stream: self.runs.append((grid, args))
+        return lambda *args, stream: self.told.append((grid, args))
 
 
 class Kernel:
@@ -67,8 +75,20 @@ def test_what_is_compiled_runs_without_the_dispatch(kernel):
     assert len(kernel.variants) == 1
     ((grid, args),) = kernel.variants[0].runs
     assert grid == (3, 4, 1)
-    assert args[:2] == other[:2]
+    assert args[:2] == (other[0].data_ptr(), other[1].data_ptr())
     assert args[2:] == (-7, 1, True)
+
+
+@pytest.mark.parametrize("name", ["launch_enter_hook", "launch_exit_hook"])
+def test_a_profiler_hears_of_launches(kernel, name, monkeypatch):
+    knobs = pytest.importorskip("triton.knobs")
+    run(kernel, *SAME)
+    for hook in (lambda metadata: None, SimpleNamespace(calls=[print])):  # before Triton 3.5, and since
+        monkeypatch.setattr(knobs.runtime, name, hook)
+        run(kernel, *SAME)
+    monkeypatch.setattr(knobs.runtime, name, SimpleNamespace(calls=[]))
+    run(kernel, *SAME)
+    assert (len(kernel.variants[0].told), len(kernel.variants[0].runs)) == (2, 1)
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,13 @@ ROUNDS = 5  # of interleaved timings
 # of a 3x3 layer is 1.6e-5 off), and no fault: nothing to report, but to be used only where there is nothing better.
 INEXACT = 16
 LEAST_MS = 0.5  # that a timing lasts, in repeats
+# What decides who runs in torch: `torch.backends.cudnn.enabled` and so on, as their attributes read them.
+FLAGS = (
+    torch._C._get_cudnn_enabled,
+    torch._C._get_cudnn_benchmark,
+    torch._C._get_cudnn_deterministic,
+    torch.are_deterministic_algorithms_enabled,
+)
 
 
 def convolve(
@@ -75,8 +82,7 @@ _chosen: dict[tuple[object, ...], Backend] = {}
 
 
 def _measured(problem: Problem, device: torch.device, precision: Precision) -> Backend:
-    cudnn = torch.backends.cudnn
-    flags = (cudnn.enabled, cudnn.benchmark, cudnn.deterministic, torch.are_deterministic_algorithms_enabled())
+    flags = tuple(flag() for flag in FLAGS)
     question = (problem, device, precision, flags)
     if backend := _chosen.get(question):
         return backend

@@ -63,7 +63,7 @@ def unravel(index, D, H, W, VOLUME: tl.constexpr):
 
 
 @triton.jit
-def advance(n, d, h, w, STEP: tl.constexpr, D, H, W, VOLUME: tl.constexpr):
+def advance(n, d, h, w, STEP, D, H, W, VOLUME: tl.constexpr):
     """The pixels that stand STEP numbers after (n, d, h, w), by carrying: no division for each of them."""
     w += STEP % W
     over = w >= W
@@ -94,29 +94,33 @@ def axis(phase, K, stride, padding, dilation, spacing, TRANSPOSED: tl.constexpr)
 @triton.jit(
     do_not_specialize=[
         "rows", "groups", "CI", "CO", "ID", "IH", "IW", "PD", "PH", "PW", "OD", "OH", "OW",
-        "xn", "xd", "xh", "xw", "yn", "yd", "yh", "yw", "KD", "KH", "KW", "sd", "sh", "sw",
+        "xn", "xd", "xh", "xw", "yn", "yc", "yd", "yh", "yw", "KD", "KH", "KW", "sd", "sh", "sw",
         "pd", "ph", "pw", "dd", "dh", "dw", "td", "th", "tw", "ad", "ah", "aw", "splits", "part", "run",
     ]
 )  # fmt: skip
 def correlate(
     x, w, bias, y, rows, groups, CI, CO, ID, IH, IW, PD, PH, PW, OD, OH, OW,
-    xn, xd, xh, xw, yn, yd, yh, yw, KD, KH, KW, sd, sh, sw, pd, ph, pw, dd, dh, dw, td, th, tw, ad, ah, aw,
+    xn, xd, xh, xw, yn, yc, yd, yh, yw, KD, KH, KW, sd, sh, sw, pd, ph, pw, dd, dh, dw, td, th, tw, ad, ah, aw,
     splits, part, run,
-    TRANSPOSED: tl.constexpr, VOLUME: tl.constexpr, RUNS: tl.constexpr, FLAT: tl.constexpr, BIAS: tl.constexpr,
+    TRANSPOSED: tl.constexpr, VOLUME: tl.constexpr, RUNS: tl.constexpr, FLAT: tl.constexpr, PLANES: tl.constexpr,
+    BIAS: tl.constexpr,
     ALIGN: tl.constexpr, W_ALIGN: tl.constexpr, Y_ALIGN: tl.constexpr, PRECISION: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """y [N, groups CO, OD, OH, OW] = x [N, groups CI, ID, IH, IW] correlated with w [groups, CO, KD KH KW, CI], + bias.
 
-    x and y have channels as neighbours. A program makes BM pixels of BN channels of one group and phase. Phases have
-    PD PH PW pixels an image, `rows` in all. FLAT: there is one phase, and y's pixels lie at one distance. Strides of x
-    and y by axis; s, p, d, t, a are stride, padding, dilation, spacing and advance.
+    x has channels as neighbours, and so has y unless PLANES. A program makes BM pixels of BN channels of one group and
+    phase. Phases have PD PH PW pixels an image, `rows` in all. FLAT: there is one phase, and y's pixels lie at one
+    distance, with PLANES as neighbours. Strides of x and y by axis; s, p, d, t, a are stride, padding, dilation,
+    spacing and advance.
     RUNS: what is called a channel is a (weight along W, channel) pair, which are neighbours in memory, KW is 1, and an
     x has `run` channels. So few channels fill a block of a product.
     The sum over weights and blocks of BK channels is cut into `splits`, each of which makes a y of its own, `part`
     numbers after the one before.
     """
-    CI, CO = multiple(CI, W_ALIGN), multiple(CO, Y_ALIGN)
+    CI = multiple(CI, W_ALIGN)
+    if not PLANES:
+        CO = multiple(CO, Y_ALIGN)
     across, down = tl.cdiv(CO, BN), tl.cdiv(rows, BM)
     program = tl.program_id(0)
     channel = program % across * BN + tl.arange(0, BN)
@@ -179,9 +183,13 @@ def correlate(
     if BIAS:
         biased = tl.where(split == 0, CO, 0)  # channels
         acc += tl.load(bias + group * CO + channel, channel < biased, 0.0).to(tl.float32)[None, :]
-    yn, yd, yh, yw = multiple(yn, Y_ALIGN), multiple(yd, Y_ALIGN), multiple(yh, Y_ALIGN), multiple(yw, Y_ALIGN)
-    r += c0 // CI  # 0, which the compiler does not see: what follows is not kept in registers through the loop
-    if FLAT:
+    yn, yc = multiple(yn, Y_ALIGN), multiple(yc, Y_ALIGN) if PLANES else 1
+    yd, yh, yw = multiple(yd, Y_ALIGN), multiple(yh, Y_ALIGN), multiple(yw, Y_ALIGN)
+    r += c0 // CI * BM  # 0, which the compiler does not see: what follows is not kept in registers through the loop
+    if PLANES:
+        P = multiple(PD * PH * PW, Y_ALIGN)
+        place, exists = r // P * yn + r % P, r < multiple(rows, Y_ALIGN)
+    elif FLAT:
         P = PD * PH * PW
         place, exists = r // P * yn + r % P * yw, r < rows
     else:
@@ -190,5 +198,5 @@ def correlate(
             od, oh, ow = od * sd + phase_d, oh * sh + phase_h, ow * sw + phase_w
         place, exists = n * yn + od * yd + oh * yh + ow * yw, (r < rows) & (ow < OW) & (oh < OH) & (od < OD)
     y += split.to(tl.int64) * multiple(part, Y_ALIGN)
-    out = y + group * CO + outer(place, channel, True)
+    out = y + group * CO * yc + outer(place, channel * yc, True)
     tl.store(out, acc.to(y.dtype.element_ty), both(exists, channel < CO, True))

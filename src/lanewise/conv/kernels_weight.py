@@ -17,11 +17,11 @@ from lanewise.conv.kernels import advance, both, inside, multiple, outer, pixels
 @triton.jit(
     do_not_specialize=[
         "N", "groups", "steps", "CI", "CO", "ID", "IH", "IW", "OD", "OH", "OW", "xn", "xd", "xh", "xw",
-        "y", "KD", "KH", "KW", "sd", "sh", "sw", "pd", "ph", "pw", "dd", "dh", "dw", "part",
+        "y", "yn", "P", "KD", "KH", "KW", "sd", "sh", "sw", "pd", "ph", "pw", "dd", "dh", "dw", "part",
     ]
 )  # fmt: skip
 def weight_grad(
-    x, dy, parts, N, groups, steps, CI, CO, ID, IH, IW, OD, OH, OW, xn, xd, xh, xw, y,
+    x, dy, parts, N, groups, steps, CI, CO, ID, IH, IW, OD, OH, OW, xn, xd, xh, xw, y, yn, P,
     KD, KH, KW, sd, sh, sw, pd, ph, pw, dd, dh, dw, part,
     VOLUME: tl.constexpr, ROWS: tl.constexpr, ONE_TAP: tl.constexpr,
     ALIGN: tl.constexpr, Y_ALIGN: tl.constexpr, PRECISION: tl.constexpr,
@@ -30,7 +30,8 @@ def weight_grad(
     """Parts [parts, groups CO, taps, CI] of the weight gradient, `part` numbers each.
 
     x [N, groups CI, ID, IH, IW] has channels as neighbours. dy is, with ROWS, [N OD OH OW, groups CO], which suits
-    numbers of 16 bits, or its transpose, which suits tf32: rows are y apart.
+    numbers of 16 bits, or [images, groups CO, P], P pixels as neighbours, which suits tf32: rows are y apart and images
+    yn. An image may be all of the batch.
     A program sums `steps` blocks of BP pixels for BM output channels and BN (tap, input channel) pairs of one group.
     With ONE_TAP a block of pairs stays within one tap, so that what padding hides is known by pixel.
     """
@@ -54,7 +55,7 @@ def weight_grad(
     jd, jh, jw = tap // (KH * KW) * dd - pd, tap // KW % KH * dh - ph, tap % KW * dw - pw
 
     xn, xd, xh, xw = multiple(xn, ALIGN), multiple(xd, ALIGN), multiple(xh, ALIGN), multiple(xw, ALIGN)
-    y = multiple(y, Y_ALIGN)
+    y, yn, P = multiple(y, Y_ALIGN), multiple(yn, Y_ALIGN), multiple(P, Y_ALIGN)
     x += group * CI
     dy += group * CO * (1 if ROWS else y)
     column = c + jd * xd + jh * xh + jw * xw
@@ -64,7 +65,7 @@ def weight_grad(
     acc = tl.zeros((BM, BN), tl.float32)
     for _ in tl.range(0, steps, num_stages=STAGES):
         exists = pixel < pixels
-        place = outer(pixel * y, k, True) if ROWS else outer(pixel, k * y, False)
+        place = outer(pixel * y, k, True) if ROWS else outer(pixel // P * yn + pixel % P, k * y, False)
         a = tl.load(dy + place, both(pixel < filled, k < CO, ROWS), 0.0)
         if ONE_TAP:
             seen = exists & inside(h * sh + jh, IH) & inside(w * sw + jw, IW)

@@ -147,6 +147,12 @@ def pointwise_weight(inputs: int, outputs: int) -> Blocks:
     return Blocks(m, n, 32, 8 if m * n >= 128 * 128 else 4, 3, cost=m * n / 8192)
 
 
+def windows_weight(columns: int, outputs: int) -> Blocks:
+    """For the weight gradient with both operands' pixels as neighbours, n counting pairs of tap and input channel."""
+    m, n = side(outputs, 128), side(columns, 128)
+    return Blocks(m, n, 32, 8 if m * n >= 128 * 128 else 4, 3, cost=m * n / 8192)
+
+
 def duration(tiles: int, steps: int, parts: int, size: int, block: Blocks, processors: int) -> float:
     """Microseconds of a launch: so many blocks of the result, each a sum of so many steps, cut into parts."""
     programs = ceil_div(tiles * parts, processors)

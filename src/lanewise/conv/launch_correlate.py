@@ -81,8 +81,8 @@ def _correlate_dense(
     groups = problem.groups
     inputs, outputs = x.shape[1] // groups, y.shape[1] // groups
     phases, phase, spacing, advance = _phases(problem, transposed)
-    made = y
-    if y.shape[1] > 1 and not usable(y)[1]:  # stored in whole vectors and transposed afterwards: a third of the time
+    made, planes = y, phases == 1 and _whole_planes(y)
+    if y.shape[1] > 1 and not (planes or usable(y)[1]):  # number by number takes longer than transposing afterwards
         y = empty(tuple(y.shape), y, True)
     kernel, run = problem.kernel, inputs
     runs = not transposed and has_runs(x, problem)
@@ -99,17 +99,18 @@ def _correlate_dense(
     weights = packed(w, groups, transposed)
     check(weights.numel() < NUMBERS, f"{weights.numel()} weights")
     parts = y if splits == 1 else y.new_empty(splits, y.numel(), dtype=torch.float32)
-    y_align = alignment(y, 1, outputs)
-    (xn, _, *xs), (yn, _, *ys) = strides(x), strides(y)
+    y_align = _plane_alignment(y) if planes else alignment(y, 1, outputs)
+    (xn, _, *xs), ys = strides(x), strides(y)
     launch(
         kernels.correlate,
         grid(ceil_div(rows, block.m) * ceil_div(outputs, block.n) * groups * phases * splits),
         *(x, weights, bias, parts, rows, groups, inputs, outputs, *x.shape[2:], *phase, *y.shape[2:]),
-        *(xn, *xs, yn, *ys, *kernel, *axis_steps(problem)[3:], *spacing, *advance, splits, y.numel(), run),
+        *(xn, *xs, *ys, *kernel, *axis_steps(problem)[3:], *spacing, *advance, splits, y.numel(), run),
         TRANSPOSED=transposed,
         VOLUME=max(problem.spatial_in[0], problem.spatial_out[0], problem.kernel[0]) > 1,
         RUNS=runs,
         FLAT=phases == 1 and flat(y),
+        PLANES=planes,
         BIAS=bias is not None,
         ALIGN=alignment(x, 1, inputs),
         W_ALIGN=math.gcd(VECTOR // x.element_size(), inputs),
@@ -124,6 +125,18 @@ def _correlate_dense(
     add_parts(parts, y, splits)
     if made is not y:
         copy_from_channels_last(y, made)
+
+
+def _whole_planes(y: Tensor) -> bool:
+    """Whether the pixels of an image [N, C, D, H, W] are neighbours, and whole vectors of them are stored: 8 bytes at
+    least, which are as fast as 16."""
+    if usable(y)[1] or not flat(y) or line(y).stride(4) != 1:
+        return False
+    return _plane_alignment(y) * y.element_size() >= 8
+
+
+def _plane_alignment(y: Tensor) -> int:
+    return alignment(line(y), 4, math.prod(y.shape[2:]))
 
 
 def _phases(problem: Problem, transposed: bool) -> tuple[int, Triple, Triple, Triple]:

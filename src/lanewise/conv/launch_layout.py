@@ -83,18 +83,36 @@ def rows(tensor: Tensor) -> Tensor:
 
 
 def planes(tensor: Tensor) -> Tensor:
-    """[C, pixels of all images] of [N, C, D, H, W], pixels contiguous. Rows are whole vectors, zeros at the end."""
+    """[images, C, pixels] of [N, C, D, H, W], pixels contiguous and in whole vectors: the same memory, or a copy in
+    which the batch is one image, with zeros at the end."""
+    return line(tensor)[:, :, 0, 0] if _has_planes(tensor) else _one_plane(tensor)
+
+
+def one_order(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """`planes` of two tensors with the same pixels, in the same order."""
+    if _has_planes(a) and _has_planes(b):
+        return planes(a), planes(b)
+    return _one_plane(a), _one_plane(b)
+
+
+def _has_planes(tensor: Tensor) -> bool:
+    if not _has_runs(tensor):
+        return False
+    whole = line(tensor)
+    return alignment(whole, 4, whole.shape[4]) == VECTOR // tensor.element_size()
+
+
+def _one_plane(tensor: Tensor) -> Tensor:
     N, C, P = tensor.shape[0], tensor.shape[1], math.prod(tensor.shape[2:])
     vector = VECTOR // tensor.element_size()
-    out = tensor.new_empty(C, ceil_div(N * P, vector) * vector)
-    if out.shape[1] > N * P:
-        out[:, N * P :].zero_()
-        out = out[:, : N * P]
+    out = tensor.new_empty(1, C, ceil_div(N * P, vector) * vector)
+    if out.shape[2] > N * P:
+        out[:, :, N * P :].zero_()
     pixels = tensor.flatten(2)
     if pixels.stride(1) == 1 and C > 1:
-        _transpose(pixels.transpose(1, 2), out, (P, out.stride(0)))
+        _transpose(pixels.transpose(1, 2), out, (P, out.stride(1)))
     else:
-        out.unflatten(1, (N, P)).copy_(pixels.transpose(0, 1))
+        out[0, :, : N * P].unflatten(1, (N, P)).copy_(pixels.transpose(0, 1))
     return out
 
 

@@ -8,10 +8,16 @@ from torch import Tensor
 
 from lanewise.conv import kernels_weight
 from lanewise.conv.launch_blocks import ceil_div
-from lanewise.conv.launch_operands import VECTOR, grid
+from lanewise.conv.launch_operands import NUMBERS, VECTOR, check, grid
 from lanewise.splat._launch import launch
 
 SHARE = 1024  # parts that are added in one round
+
+
+def empty_parts(out: Tensor, count: int) -> Tensor:
+    """Memory for the parts of `out`, which is `out` itself for one."""
+    check(out.numel() < NUMBERS, f"{out.numel()} numbers of a part")
+    return out if count == 1 else out.new_empty(count, out.numel())
 
 
 def add_parts(parts: Tensor, out: Tensor, count: int) -> None:

@@ -10,13 +10,11 @@ from torch import Tensor
 from lanewise.conv import kernels_depthwise, kernels_pointwise, kernels_weight
 from lanewise.conv import launch_blocks as blocks
 from lanewise.conv.launch_blocks import Blocks, ceil_div, halves, side
-from lanewise.conv.launch_layout import channels_last, planes, rows
+from lanewise.conv.launch_layout import channels_last, one_order, planes, rows
 from lanewise.conv.launch_operands import (
-    NUMBERS,
     VECTOR,
     alignment,
     axis_steps,
-    check,
     count_pixels,
     depthwise,
     flat,
@@ -32,7 +30,8 @@ from lanewise.conv.launch_operands import (
     volume,
     within_window,
 )
-from lanewise.conv.launch_sum import add_parts
+from lanewise.conv.launch_sum import add_parts, empty_parts
+from lanewise.conv.launch_windows import takes, weight_windows
 from lanewise.conv.problem import Problem
 from lanewise.splat._launch import launch
 
@@ -50,34 +49,46 @@ def weight_grad(x: Tensor, dy: Tensor, dw: Tensor, problem: Problem, precision: 
         _weight_depthwise(x, dy, dw, problem)
     else:
         how = input_precision(problem, precision, x.device)
-        planar = not usable(x)[1] and not usable(dy)[1] and flat(x) and flat(dy)
-        if pointwise(problem) and planar and math.prod(problem.spatial_out) % 2 == 0:  # pixels are whole vectors
-            _weight_pointwise(usable(x)[0], usable(dy)[0], dw, how)
+        if pointwise(problem) and (both := _as_planes(x, dy, problem)):
+            _weight_pointwise(*both, dw, how)
+        elif takes(problem):
+            weight_windows(x, dy, dw, problem, precision)
         else:
             _weight_dense(channels_last(x), dy, dw, problem, how)
+
+
+def _as_planes(x: Tensor, dy: Tensor, problem: Problem) -> tuple[Tensor, Tensor] | None:
+    """Both operands of a 1x1 layer as [images, channels, pixels] with pixels as neighbours; None where neither is, and
+    matrix instructions take them as they are, which those of 16 bits do."""
+    if x.element_size() == 4:
+        return one_order(x, dy)
+    planar = not usable(x)[1] and not usable(dy)[1] and flat(x) and flat(dy)
+    if not planar or math.prod(problem.spatial_out) % 2:  # pixels are no whole vectors
+        return None
+    return line(usable(x)[0])[:, :, 0, 0], line(usable(dy)[0])[:, :, 0, 0]
 
 
 def _weight_dense(x: Tensor, dy: Tensor, dw: Tensor, problem: Problem, how: str) -> None:
     groups, taps = problem.groups, math.prod(problem.kernel)
     inputs, outputs = problem.c // groups, problem.k // groups
     half = x.element_size() == 2
-    matrix = rows(dy) if half else planes(dy)
+    matrix = rows(dy) if half else planes(dy)  # [pixels, K], or [images, K, pixels]
     pixels = count_pixels(problem.n, problem.spatial_out)
     block, count, steps = blocks.weight_gradient(inputs, outputs, taps, groups, pixels, half, multiprocessors(x.device))
     one_tap = blocks.one_tap(inputs, taps)
     columns = taps * ceil_div(inputs, block.n) if one_tap else ceil_div(taps * inputs, block.n)
-    parts = _parts(dw, count)
+    parts = empty_parts(dw, count)
     xn, _, *xs = strides(x)
     launch(
         kernels_weight.weight_grad,
         grid(columns * ceil_div(outputs, block.m) * groups * count),
         *(x, matrix, parts, problem.n, groups, steps, inputs, outputs, *x.shape[2:], *dy.shape[2:]),
-        *(xn, *xs, strides(matrix)[0], *axis_steps(problem), dw.numel()),
+        *(xn, *xs, *_image_steps(matrix), *axis_steps(problem), dw.numel()),
         VOLUME=max(problem.spatial_in[0], problem.spatial_out[0], problem.kernel[0]) > 1,
         ROWS=half,
         ONE_TAP=one_tap,
         ALIGN=alignment(x, 1, inputs),
-        Y_ALIGN=alignment(matrix, 1, outputs) if half else alignment(matrix, 1),
+        Y_ALIGN=alignment(matrix, 1, outputs) if half else alignment(matrix, 2, matrix.shape[2]),
         PRECISION=how,
         BM=block.m,
         BN=block.n,
@@ -88,15 +99,17 @@ def _weight_dense(x: Tensor, dy: Tensor, dw: Tensor, problem: Problem, how: str)
     add_parts(parts, dw, count)
 
 
-def _parts(dw: Tensor, count: int) -> Tensor:
-    """Memory for the parts of dw, which is dw itself for one."""
-    check(dw.numel() < NUMBERS, f"{dw.numel()} weights")
-    return dw if count == 1 else dw.new_empty(count, dw.numel())
+def _image_steps(matrix: Tensor) -> tuple[int, int, int]:
+    """How far apart rows and images of dy are, and pixels of an image: as the kernel takes [pixels, K], which has no
+    images, and [images, K, pixels]."""
+    if matrix.dim() == 2:
+        return strides(matrix)[0], 0, 1
+    image, row, _ = strides(matrix)
+    return row, image, matrix.shape[2]
 
 
 def _weight_pointwise(x: Tensor, dy: Tensor, dw: Tensor, how: str) -> None:
-    x, dy = line(x), line(dy)
-    (outputs, inputs), N, P = dw.shape[:2], x.shape[0], x.shape[4]
+    (outputs, inputs), (N, _, P) = dw.shape[:2], x.shape
     count_pixels(N, (P,))
     block = blocks.pointwise_weight(inputs, outputs)
     N1, N2 = halves(block.n)
@@ -104,13 +117,13 @@ def _weight_pointwise(x: Tensor, dy: Tensor, dw: Tensor, how: str) -> None:
     count = N * ceil_div(P, block.k)
     half, processors = x.element_size() == 2, multiprocessors(x.device)
     splits, _ = blocks.splits(count * block.k, block, tiles, dw.numel(), processors, half, FILL)
-    parts = _parts(dw, splits)
-    (xn, xc, *_), (yn, yc, *_) = strides(x), strides(dy)
+    parts = empty_parts(dw, splits)
+    (xn, xc, _), (yn, yc, _) = strides(x), strides(dy)
     launch(
         kernels_pointwise.pointwise_weight,
         grid(tiles * splits),
         *(x, dy, parts, splits, count, P, inputs, outputs, xn, xc, yn, yc, dw.numel()),
-        ALIGN=math.gcd(alignment(x, 4, P), alignment(dy, 4, P)),
+        ALIGN=math.gcd(alignment(x, 2, P), alignment(dy, 2, P)),
         W_ALIGN=math.gcd(inputs, VECTOR // dw.element_size()),
         WHOLE=P % block.k == outputs % block.m == inputs % block.n == 0,
         PRECISION=how,
@@ -134,7 +147,7 @@ def _weight_depthwise(x: Tensor, dy: Tensor, dw: Tensor, problem: Problem) -> No
     pixels = count_pixels(problem.n, problem.spatial_out)
     block, processors = Blocks(BT, BC, BP, num_warps=4, stages=1), multiprocessors(x.device)
     count, steps = blocks.splits(pixels, block, tiles, dw.numel(), processors, False, FILL)
-    parts = _parts(dw, count)
+    parts = empty_parts(dw, count)
     launch(
         kernels_depthwise.depthwise_weight,
         grid(tiles * count),

@@ -53,9 +53,18 @@ def _changed(backend: Any, before: str | bool, value: str | bool) -> Iterator[No
 
 def _get(backend: Any) -> str | bool | None:
     """The flag: since torch 2.9 a word of `backend.conv`, before it a truth value that cuDNN alone has."""
+    if name := _named.get(id(backend)):  # what the word's attribute calls, in a fifth of the time
+        return torch._C._get_fp32_precision_getter(name, "conv")
     if hasattr(backend, "conv"):
         return backend.conv.fp32_precision
     return getattr(backend, "allow_tf32", None)
+
+
+_named: dict[int, str] = {
+    id(backend): backend.conv.backend
+    for backend in (torch.backends.cudnn, torch.backends.mkldnn)
+    if hasattr(torch._C, "_get_fp32_precision_getter") and hasattr(getattr(backend, "conv", None), "backend")
+}
 
 
 def _set(backend: Any, value: str | bool) -> None:

@@ -48,19 +48,20 @@ def recorded(function: Callable[..., Tensor], *args: Any) -> Tensor:
 
 
 class View(NamedTuple):
-    """A tensor, as a part of one of those that a call is given or makes."""
+    """A tensor, as a part of one of those that a call is given or makes, so many bytes behind its beginning."""
 
     which: int
-    offset: int
+    nbytes: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
 
     def of(self, tensors: list[Tensor]) -> Tensor:
         """That part of these."""
         whole = tensors[self.which]
-        if not self.offset and whole.shape == self.shape and whole.stride() == self.strides:
+        if not self.nbytes and whole.shape == self.shape and whole.stride() == self.strides:
             return whole
-        return whole.as_strided(self.shape, self.strides, whole.storage_offset() + self.offset)
+        offset = whole.storage_offset() + self.nbytes // whole.element_size()
+        return whole.as_strided(self.shape, self.strides, offset)
 
 
 class Operator(NamedTuple):
@@ -89,6 +90,7 @@ class Recording(NamedTuple):
         stream = current_stream(device.index)
         for shape, strides, dtype in self.allocations:
             tensors.append(torch.empty_strided(shape, strides, dtype=dtype, device=device))
+        addresses = [x.data_ptr() for x in tensors]
         for step, places in self.steps:
             args = list(step.args)
             if isinstance(step, Operator):
@@ -96,9 +98,9 @@ class Recording(NamedTuple):
                     args[position] = view.of(tensors)
                 step.function(*args)
                 continue
-            for position, view in places:  # of a tensor a kernel takes the address, and no shape
-                args[position] = view.of(tensors) if view.offset else tensors[view.which]
-            step.compiled[step.grid](*args, stream=stream)
+            for position, view in places:
+                args[position] = addresses[view.which] + view.nbytes
+            step.variant.start(step.grid, stream, args)
         return self.result.of(tensors)
 
 
@@ -141,7 +143,7 @@ def _record(
         return result, None
     allocations = [(x.shape, x.stride(), x.dtype) for x in watch.made]
     mine = end.which - len(tensors)
-    if mine >= 0 and end.offset == 0 and result.numel() == watch.made[mine].numel():
+    if mine >= 0 and end.nbytes == 0 and result.numel() == watch.made[mine].numel():
         allocations[mine] = (result.shape, result.stride(), result.dtype)  # made as what it is given back as
     kept = tuple(
         (_without_tensors(step), tuple((i, view) for i, view in place if view is not None))
@@ -160,7 +162,7 @@ def _view(x: Tensor, roots: list[Tensor]) -> View | None:
     for which, root in enumerate(roots):
         begin, end = _span(root)
         if begin <= x.data_ptr() < end and x.dtype == root.dtype:
-            return View(which, (x.data_ptr() - begin) // x.element_size(), tuple(x.shape), x.stride())
+            return View(which, x.data_ptr() - begin, tuple(x.shape), x.stride())
     return None
 
 

@@ -49,6 +49,7 @@ SHADE = ("rasterize.pack", "rasterize.composite", "rasterize.composite_backward"
 HARMONICS = ("sh.harmonics", "sh.harmonics_backward")
 SUMS = ("conv.bias_grad", "conv.add_parts")
 DENSE = ("conv.correlate", "conv.weight_grad", "conv.transpose", *SUMS)
+WINDOWS = ("conv.correlate", "conv.windows", "conv.windows_weight", "conv.transpose", *SUMS)
 DEPTHWISE = ("conv.depthwise", "conv.depthwise_weight", "conv.transpose", *SUMS)
 POINTWISE = ("conv.narrow", "conv.pointwise_weight", "conv.transpose", *SUMS)
 WIDE = ("conv.wide", *POINTWISE[1:])
@@ -292,12 +293,18 @@ def _convolutions() -> Iterator[Case]:
     steps: dict[str, Any] = {"kernel": (3, 2), "stride": (2, 1), "padding": (1, 0), "groups": 2, "dot": "ieee"}
     deep: dict[str, Any] = {"kernel": (3, 3), "groups": 3, "extent": (3, 4), "c": 3}
     for name, kernels, quick, layer in (
-        ("2x2, 33 to 17 channels", DENSE, True, Layer(1, 33, 17, (4, 5), (2, 2), **padded, **last)),
+        ("2x2, 33 to 17 channels", WINDOWS, True, Layer(1, 33, 17, (4, 5), (2, 2), **padded, **last)),
         (
             "3x2, steps, groups, images past 2^31 and 2^32, ieee",
+            WINDOWS,
+            False,
+            Layer(c=8, k=6, extent=(4, 5), **steps, **far),
+        ),
+        (
+            "3x2, steps, groups, images past 2^31 and 2^32, ieee, too large for copies",
             DENSE,
             False,
-            Layer(c=8, k=6, extent=(5, 4), **steps, **far),
+            Layer(c=8, k=6, extent=(5, 4), windows=False, **steps, **far),
         ),
         ("2x2, 32 to 33 channels, fp16", DENSE, False, Layer(1, 32, 33, (4, 5), (2, 2), dtype=half, **padded, **last)),
         ("3x3 on 3 channels, step 2, bf16", DENSE, False, Layer(1, 3, 8, (6, 5), (3, 3), (2, 2), (1, 1), dtype=brain)),

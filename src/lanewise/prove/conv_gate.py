@@ -28,6 +28,7 @@ class Layer:
     Attributes:
         dot: what `tl.dot` is asked for: `BEST`, which stands for the best that the target offers, or "ieee".
         apart: numbers from one image of x, y and their gradients to the next; None: they lie together.
+        windows: whether the weight gradient may copy x once for every weight along W; not so of large images.
     """
 
     n: int
@@ -43,6 +44,7 @@ class Layer:
     channels_last: bool = False
     dot: str = BEST
     apart: int | None = None
+    windows: bool = True
 
     @property
     def problem(self) -> Problem:
@@ -60,7 +62,9 @@ def gate_convolution(layer: Layer) -> list[GateResult]:
     from lanewise.conv import launch
 
     problem, (x, w, bias, dy), truth = layer.problem, operands(layer), _truth(layer)
-    with multiplied(layer.dot):
+    with multiplied(layer.dot), contextlib.ExitStack() as stack:
+        if not layer.windows:
+            stack.enter_context(mock.patch("lanewise.conv.launch_weight.takes", return_value=False))
         y, dx = placed(layer, torch.full_like(dy, torch.nan)), placed(layer, torch.full_like(x, torch.nan))
         far_x, far_dy = placed(layer, x), placed(layer, dy)
         launch.forward(far_x, w, bias, problem, out=y)
@@ -76,7 +80,7 @@ def gate_convolution(layer: Layer) -> list[GateResult]:
 def multiplied(dot: str) -> Iterator[None]:
     """In the block fp32 is multiplied as on a GPU that offers `dot`."""
     with contextlib.ExitStack() as stack:
-        for module in ("launch_correlate", "launch_weight"):
+        for module in ("launch_correlate", "launch_weight", "launch_windows"):
             name = f"lanewise.conv.{module}.input_precision"
             stack.enter_context(mock.patch(name, lambda problem, *_: dot if problem.dtype == torch.float32 else "ieee"))
         yield

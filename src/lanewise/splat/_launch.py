@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -15,7 +15,7 @@ from lanewise.errors import UnsupportedError
 
 T = TypeVar("T")
 
-_compiled: dict[tuple[Any, ...], Any] = {}
+_compiled: dict[tuple[Any, ...], Variant] = {}
 
 
 def launch(
@@ -34,11 +34,12 @@ def launch(
         kernel[grid](*args, **constexprs, **options)
         return
     device = args[0].device.index
-    key = (id(kernel), device, *constexprs.values(), *options.values(), *_kinds(args))
-    compiled, grid, everything = _compiled.get(key), (*grid, 1, 1)[:3], (*args, *constexprs.values())
-    if compiled is not None:
-        compiled[grid](*everything, stream=_streams()(device))
-        _note(compiled, grid, everything)
+    kinds, values = _kinds(args)
+    key = (id(kernel), device, *constexprs.values(), *options.values(), *kinds)
+    variant, grid = _compiled.get(key), (*grid, 1, 1)[:3]
+    if variant is not None:
+        variant.start(grid, _streams()(device), (*values, *constexprs.values()))
+        _note(variant, grid, (*args, *constexprs.values()))
         return
     names = kernel.arg_names
     assert names[len(args) :] == list(constexprs), (names, list(constexprs))
@@ -46,14 +47,60 @@ def launch(
     special = [n for n, x in zip(names, args, strict=False) if isinstance(x, int) and n not in kernel.do_not_specialize]
     assert not special, f"{special} have to be in do_not_specialize"
     done = kernel[grid](*args, **constexprs, **options)
-    compiled = _compiled[key] = done.result() if hasattr(done, "result") else done
-    _note(compiled, grid, everything)
+    compiled = done.result() if hasattr(done, "result") else done
+    if compiled is not None:  # else somebody only looks at launches
+        variant = _compiled[key] = Variant(compiled)
+        _note(variant, grid, (*args, *constexprs.values()))
+
+
+class Variant:
+    """A kernel as Triton compiled it, to be launched again.
+
+    Triton's own way, `compiled[grid](*args)`, asks the driver about every pointer and calls two chains of hooks, which
+    takes as long as the launch. Here pointers are numbers, about which nobody is asked, and hooks are called where a
+    profiler has set some.
+
+    Args:
+        compiled: Triton's compiled kernel, which ran.
+    """
+
+    def __init__(self, compiled: Any) -> None:
+        self._compiled = compiled
+        self._parts = (compiled.run, compiled.function, compiled.packed_metadata)
+
+    def start(self, grid: tuple[int, ...], stream: int, args: Sequence[Any]) -> None:
+        """Launch it.
+
+        Args:
+            grid: three numbers.
+            stream: where.
+            args: all arguments, constants too; addresses in the place of tensors.
+        """
+        if _hooked():
+            self._compiled[grid](*args, stream=stream)
+            return
+        run, function, metadata = self._parts
+        run(*grid, stream, function, metadata, None, None, None, *args)
+
+
+def _hooked() -> bool:
+    """Whether somebody wants to hear of launches."""
+    runtime = _knobs().runtime
+    enter, leave = runtime.launch_enter_hook, runtime.launch_exit_hook  # chains since Triton 3.5
+    return bool(getattr(enter, "calls", enter) or getattr(leave, "calls", leave))
+
+
+@functools.cache
+def _knobs() -> Any:
+    from triton import knobs
+
+    return knobs
 
 
 class Launch(NamedTuple):
     """A launch that was made: the variant, its grid and all arguments."""
 
-    compiled: Any
+    variant: Variant
     grid: tuple[int, ...]
     args: tuple[Any, ...]
 
@@ -95,18 +142,22 @@ def _streams() -> Callable[[int], int]:
     return active.get_current_stream
 
 
-def _kinds(args: tuple[Any, ...]) -> list[Any]:
+def _kinds(args: tuple[Any, ...]) -> tuple[list[Any], list[Any]]:
     """What makes a difference of arguments: a tensor's dtype, and 16 behind it where its address is no multiple of
-    that; whether a whole number has 32 bits; the type of another. One list, one loop: this runs at every launch."""
-    kinds = []
+    that; whether a whole number has 32 bits; the type of another. And what a launch takes: addresses for tensors. One
+    loop: this runs at every launch."""
+    kinds, values = [], []
     for x in args:
         if isinstance(x, Tensor):
+            address = x.data_ptr()
             kinds.append(x.dtype)
-            if x.data_ptr() % 16:
+            if address % 16:
                 kinds.append(16)
+            values.append(address)
         else:
             kinds.append(-(2**31) <= x < 2**31 if isinstance(x, int) else type(x))
-    return kinds
+            values.append(x)
+    return kinds, values
 
 
 def on_its_device(function: Callable[..., T]) -> Callable[..., T]:
