@@ -55,3 +55,20 @@ def test_where_there_was_no_time_to_shrink_one_case_within_the_limit_decides(clo
 def test_what_shrinks_below_every_limit_is_of_none(clock):
     finding = investigated(clock, 1000, limit=1000.0)
     assert (finding.code, math.prod(finding.shapes["x"])) == ("LW101", 1000)
+
+
+def test_a_crash_is_blamed_on_the_argument_whose_gradient_alone_ends_the_process(clock):
+    asked = []
+
+    def one(spec, case, only):
+        asked.append(only)
+        return Result(case, "crashed" if only in (None, ("w", "truth")) else "passed", "SIGSEGV")
+
+    spec = Spec("f", "x * w", (Input("x", "B"), Input("w", "B")), {"B": 1}, linear=("x", "w"))
+    case = Case("f", (("B", 1),))
+    investigator = Investigator(one, lambda *args: None, lambda *args: (), 1000.0)
+    _, finding = investigator.look_into(spec, one(spec, case, None))
+    assert (finding.code, finding.argument) == ("LW204", "w")
+    assert ("x", "truth") in asked
+    _, again = investigator.look_into(spec, one(spec, case, None))
+    assert again is None

@@ -85,7 +85,8 @@ class Investigator:
             within = suspect.within_limit(spec, case, code)
             if within is not None and self._one(spec, within, only).outcome == "failed":
                 code = verdict.code or "LW104"
-        finding = self._finding(spec, case, argument, probe, verdict, small, code, f"{again} of {AGAIN} other seeds")
+        blamed = self._ending(spec, case) if crashed else argument
+        finding = self._finding(spec, case, blamed, probe, verdict, small, code, f"{again} of {AGAIN} other seeds")
         self._known.append((spec, case, argument))
         self.findings.append(finding)
         return result, finding
@@ -118,6 +119,11 @@ class Investigator:
             workaround="; or ".join(helps) or None,
         )
         return replace(finding, repro=_script(spec, case, argument, probe, finding.title))
+
+    def _ending(self, spec: Spec, case: Case) -> str:
+        """The argument whose gradient alone ends the process; "-" where no single one does."""
+        crash = (a for a in spec.differentiable if self._one(spec, case, (a, "truth")).outcome == "crashed")
+        return next(crash, "-")
 
     def _helps(self, spec: Spec, case: Case, argument: str) -> bool:
         """Whether probes of the argument pass there, and none fails."""
