@@ -46,6 +46,19 @@ class UnsupportedError(LanewiseError, NotImplementedError):
         super().__init__(text)
 
 
+class DeviceError(LanewiseError, RuntimeError):
+    """A device that is there cannot be used: its driver does not start, it was lost, or somebody else has all of it."""
+
+    exit_code = 5  # nothing ran
+
+    def __init__(self, device: str, *, why: str, fix: str | None = None) -> None:
+        self.device, self.why, self.fix = device, why, fix
+        text = f"{device} cannot be used: {why.rstrip('.')}."
+        if fix:
+            text += f" Fix: {fix.rstrip('.')}."
+        super().__init__(text)
+
+
 class MissingDependencyError(LanewiseError, ImportError):
     """An optional package is not installed; the message names the command that installs it."""
 

@@ -51,3 +51,33 @@ def test_the_cotangent_is_not_the_input():
     assert explained is not None
     assert norm(single, minus=exact) < 32 * explained
     assert explained > 1e-4
+
+
+def test_digits_lost_in_the_smallest_numbers_of_a_dtype_are_explained():
+    """The way back multiplies by 2e-6 first: what is left has five bits, and the gradient is a normal number again."""
+    call = Call(lambda x: x * 1e4 * 2e-6, kwargs={"x": torch.rand(500).half()}, wrt=("x",))
+    v = call.cotangents(call.output(), torch.Generator().manual_seed(1))
+    half = call.gradient(v)["x"]
+    exact = call.double().gradient([c.double() for c in v])["x"]
+    explained = conditioning(call, "x", torch.float16)
+    assert explained is not None
+    assert norm(half, minus=exact) > 5e-3 * norm(exact) > 5 * torch.finfo(torch.float16).eps * norm(exact)
+    assert 0.5 * norm(half, minus=exact) < explained < 0.1 * norm(exact)
+
+
+def test_what_is_zero_stays_zero_and_no_sign_turns():
+    """As in any rounding: a step that takes a root of what is lost whole would be NaN otherwise."""
+    seen = []
+
+    def watched(x):
+        y = x * 1e-12
+        seen.append(y.detach().clone())
+        return y
+
+    x = torch.cat([torch.zeros(50), torch.ones(50), -torch.ones(50)])
+    assert conditioning(Call(watched, kwargs={"x": x}, wrt=("x",)), "x", torch.float16) is not None
+    assert any(bool((y[50:].abs() > 1e-8).any()) for y in seen)
+    for y in seen:
+        assert bool((y[:50] == 0).all())
+        assert bool((y[50:100] >= 0).all())
+        assert bool((y[100:] <= 0).all())

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lanewise.audit.isolate import Isolator
+from lanewise.errors import DeviceError
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -51,6 +52,45 @@ def last_of_its_process(shared, number):
 
 def process(shared, number):
     return os.getpid()
+
+
+def usable_unless_spoiled(shared, device):
+    if "spoils_forks" in sys.modules:
+        raise RuntimeError(f"{device} error: initialization error")
+
+
+def usable_only_in(shared, device):
+    if os.getpid() != shared:
+        raise RuntimeError("another process has all of the device")
+
+
+def usable_nowhere(shared, device):
+    raise RuntimeError(f"no {device}-capable device is detected")
+
+
+def usable_until_there_is(shared, device):
+    if Path(shared).exists():
+        raise RuntimeError(f"the {device} device fell off the bus")
+
+
+def usable(shared, device):
+    pass
+
+
+def modules(shared, *names):
+    return [name in sys.modules for name in names]
+
+
+def environment(shared, name):
+    return os.environ.get(name)
+
+
+@pytest.fixture
+def spoiler(tmp_path, monkeypatch):
+    """A module after whose import forked processes cannot use the device, as `usable_unless_spoiled` sees it."""
+    (tmp_path / "spoils_forks.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    return "spoils_forks"
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +151,7 @@ def test_what_cannot_be_sent_is_forked_and_the_report_says_so():
 
 
 def test_on_an_accelerator_what_cannot_be_sent_runs_here_and_the_report_says_so():
-    with Isolator(lambda: 0, device="cuda") as isolator:
+    with Isolator(lambda: 0, device="cuda", check=usable) as isolator:
         assert isolator.mode == "inline"
         assert "in this process" in isolator.note
         assert isolator.run(lambda shared: os.getpid(), timeout=60).value == os.getpid()
@@ -126,3 +166,51 @@ def test_what_the_other_process_cannot_import_is_forked(monkeypatch):
         assert isolator.mode == "fork"
         assert "No module named 'loaded_by_its_path'" in isolator.note
         assert isolator.run(lambda shared: shared(14), timeout=60).value == 42
+
+
+def test_what_spoils_the_device_for_forked_processes_is_not_imported_before_them(spoiler):
+    with Isolator(40, device="cuda", preload=(spoiler,), check=usable_unless_spoiled) as isolator:
+        assert isolator.mode == "process"
+        assert isolator.run(add, 2, timeout=60).value == 42
+        assert isolator.run(modules, spoiler, "torch._dynamo", timeout=60).value == [False, True]
+        assert "spoils_forks" in isolator.note
+        assert "cuda error: initialization error" in isolator.note
+        assert isolator.unusable() is None
+
+
+def test_what_harms_nobody_is_imported_before_and_nothing_is_said(spoiler):
+    with Isolator(40, device="cuda", preload=(spoiler,), check=usable) as isolator:
+        assert isolator.run(modules, spoiler, timeout=60).value == [True]
+        assert isolator.note == ""
+
+
+def test_a_device_that_only_this_process_can_use_is_used_here_and_the_report_says_so():
+    with Isolator(os.getpid(), device="cuda", check=usable_only_in) as isolator:
+        assert isolator.mode == "inline"
+        assert "in this process" in isolator.note
+        assert "another process has all of the device" in isolator.note
+
+
+@pytest.mark.parametrize("shared", [40, lambda: 40], ids=["sent", "here"])
+def test_a_device_that_nobody_can_use_is_an_error(shared):
+    with pytest.raises(DeviceError, match=r"cuda cannot be used: .*no cuda-capable device.*Fix: ") as raised:
+        Isolator(shared, device="cuda", check=usable_nowhere)
+    assert raised.value.exit_code == 5
+
+
+def test_a_device_that_is_lost_on_the_way_is_noticed(tmp_path):
+    lost = tmp_path / "lost"
+    with Isolator(str(lost), device="cuda", check=usable_until_there_is) as isolator:
+        assert isolator.unusable() is None
+        lost.touch()
+        assert "fell off" in (isolator.unusable() or "")
+
+
+@pytest.mark.parametrize(("set_by_the_user", "seen"), [(None, "1"), ("0", "0")])
+def test_forked_processes_ask_for_devices_without_starting_the_driver(monkeypatch, set_by_the_user, seen):
+    name = "PYTORCH_NVML_BASED_CUDA_CHECK"
+    monkeypatch.delenv(name, raising=False)
+    if set_by_the_user is not None:
+        monkeypatch.setenv(name, set_by_the_user)
+    with Isolator(40) as isolator:
+        assert isolator.run(environment, name, timeout=60).value == seen

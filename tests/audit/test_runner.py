@@ -1,8 +1,11 @@
 """The whole audit, of operators with planted faults and of healthy ones."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
+from functools import partial
 
 import audited_functions as audited
 import pytest
@@ -10,7 +13,8 @@ import torch
 
 from lanewise.audit import audit
 from lanewise.audit.case import Case
-from lanewise.audit.isolate import Ended
+from lanewise.audit.child import Ended
+from lanewise.audit.isolate import Isolator
 from lanewise.audit.runner import as_result, audit_specs, parse_budget
 from lanewise.audit.spec import Input, Spec
 from lanewise.errors import InputError
@@ -103,6 +107,40 @@ def test_when_no_probe_could_run_the_report_is_not_ok():
     assert not report.ok
     assert not report.findings
     assert "not today" in next(iter(report.coverage.reasons()))
+
+
+def unusable(shared, device):
+    raise RuntimeError("CUDA error: initialization error")
+
+
+@pytest.mark.parametrize("ends", ["raises", "dies"])
+def test_a_device_that_is_lost_ends_the_audit_and_the_report_is_not_ok(monkeypatch, ends):
+    """One case that says so, and the others are not tried; what the device did to a process is no finding then."""
+
+    def lost(x):
+        if x.shape[0] <= 5:
+            return 2 * x
+        if ends == "dies":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        raise RuntimeError("CUDA error: initialization error")
+
+    monkeypatch.setattr("lanewise.audit.runner.Isolator", partial(Isolator, check=unusable))
+    report = audit(lost, (torch.ones(5),), budget="40 cases")
+    assert report.stopped is not None
+    assert "cpu cannot be used any more" in report.stopped
+    assert "initialization error" in report.stopped
+    assert report.coverage.counts["passed"] > 0
+    assert report.coverage.counts["inconclusive" if ends == "raises" else "crashed"] == 1
+    assert not report.ok
+    assert not report.findings
+
+
+def test_a_case_that_loses_the_device_for_itself_alone_is_inconclusive_and_the_audit_goes_on():
+    report = audit(here(audited.cannot_use_the_device_at_8), (torch.ones(5),), budget="40 cases")
+    assert report.stopped is None
+    assert any("the device cannot be used" in reason for reason in report.coverage.reasons())
+    assert report.coverage.counts["inconclusive"] > 0
+    assert report.ok
 
 
 def test_a_closure_is_forked_and_the_report_says_so():

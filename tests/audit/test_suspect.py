@@ -7,7 +7,7 @@ from lanewise.audit.call import OUTPUT
 from lanewise.audit.case import Case
 from lanewise.audit.catalogue import catalogue
 from lanewise.audit.spec import Input, Spec
-from lanewise.audit.suspect import cause, code_of, kernels_of, workarounds
+from lanewise.audit.suspect import cause, code_of, kernels_of, within_limit, workarounds
 from lanewise.audit.verdict import Verdict
 
 SPEC = Spec("f", "2 * x", (Input("x", "B C"),), {"B": 8, "C": 4}, batch={"x": 0, OUTPUT: 0}, alternative="x + x")
@@ -30,6 +30,21 @@ FAILED = Verdict("adjoint", "x", "failed", 1.0, 1e-6, 3, 1.0, code="LW103")
 )
 def test_the_code_follows_from_what_the_smallest_case_needs(case, code):
     assert code_of(SPEC, case, FAILED) == code
+
+
+@pytest.mark.parametrize(
+    ("case", "within"),
+    [
+        (CASE.resized(B=2**29, C=5), CASE.resized(B=2**31 // 5, C=5)),
+        (CASE.resized(B=2**28, C=5), CASE.resized(B=(2**32 - 1) // 20, C=5)),
+        (CASE.resized(B=70_000), CASE.resized(B=65_535)),
+        (CASE, None),
+    ],
+)
+def test_within_its_limit_a_case_has_another_code(case, within):
+    code = code_of(SPEC, case, FAILED)
+    assert within_limit(SPEC, case, code) == within
+    assert within is None or code_of(SPEC, within, FAILED) != code
 
 
 def test_a_backward_that_raises_is_a_code_of_its_own():

@@ -88,3 +88,11 @@ def test_numbers_near_zero_lose_what_the_dtype_cannot_hold():
     error = float((x.half().double() - x).norm())
     assert error < tolerance.LAMBDA * tolerance.least(where(torch.float16), float(x.norm()), float(x.norm()), 1000)
     assert error > tolerance.LAMBDA * 2**-11 * float(x.norm())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_what_is_subnormal_follows_from_the_dtype(dtype):
+    x = torch.full((50,), torch.finfo(dtype).smallest_normal, dtype=torch.float64)
+    assert not tolerance.subnormal(1.01 * float(x.norm()), 50, dtype)
+    assert tolerance.subnormal(0.99 * float(x.norm()), 50, dtype)
+    assert not tolerance.subnormal(0.0, 0, dtype)

@@ -86,3 +86,47 @@ def refuses_everything(x: Tensor) -> Tensor:
 
 refuses_everything_inputs = torch.ones(3)
 without_inputs = healthy
+
+
+def cannot_use_the_device_at_8(x: Tensor) -> Tensor:
+    """Twice x; seven to nine elements find no driver, as a forked process may."""
+    if 7 <= x.shape[0] <= 9:
+        raise RuntimeError("CUDA error: initialization error")
+    return 2 * x
+
+
+class _ForgetsHalfBesideAnother(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor) -> Tensor:
+        ctx.save_for_backward(x, w)
+        return x @ w.T
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
+        x, w = ctx.saved_tensors
+        rows = len(x) // 2 if ctx.needs_input_grad[0] else len(x)
+        return grads[0] @ w, grads[0][:rows].T @ x[:rows]
+
+
+def forgets_half_beside_another(x: Tensor, w: Tensor) -> Tensor:
+    """A product whose weight gradient is right as long as the other gradient is not asked for."""
+    return _ForgetsHalfBesideAnother.apply(x, w)
+
+
+class _CrashesForOneAlone(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor) -> Tensor:
+        ctx.save_for_backward(x, w)
+        return x @ w.T
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
+        x, w = ctx.saved_tensors
+        if not ctx.needs_input_grad[0]:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return grads[0] @ w, grads[0].T @ x
+
+
+def crashes_for_the_weight_alone(x: Tensor, w: Tensor) -> Tensor:
+    """A product that takes it for granted that the gradient of x is asked for."""
+    return _CrashesForOneAlone.apply(x, w)

@@ -24,6 +24,14 @@ PLAINLY = 1e-2  # relative difference of outputs that no order of operations exp
 PROBES = 3  # random directions a probe
 RAISED = "the backward raised"  # how such a verdict's reason begins
 _NOT_WRITTEN = re.compile(r"not implemented|NotImplemented|derivative for|not supported")
+# What says nothing of the operator: the driver does not start in this process, or the device is gone.
+_DEVICE_LOST = re.compile(
+    r"initialization error|no (CUDA|HIP)-capable device|re-initialize (CUDA|XPU) in forked|driver shutting down"
+    r"|driver version is insufficient|busy or unavailable|system (not yet initialized|driver mismatch)"
+    r"|uncorrectable ECC|device lost"
+)
+_ASSERTED = "device-side assert"  # an index out of range; whatever comes after it in the same process fails too
+UNUSABLE = "the device cannot be used"  # how the reason of a case begins that met what `_DEVICE_LOST` names
 _DEVICE_DIED = re.compile(r"illegal (memory access|instruction|address)|misaligned address|unspecified launch failure")
 
 
@@ -58,7 +66,7 @@ def examine(spec: Spec, case: Case, only: tuple[str, str] | None = None) -> Resu
     """Probe the gradients of one case.
 
     Nothing that the operator does is raised: what its forward refuses is skipped, what does not fit into memory is
-    inconclusive, and a device that died is "crashed".
+    inconclusive, a device that died is "crashed", and one that cannot be used at all is inconclusive.
 
     Args:
         spec: the operator.
@@ -100,8 +108,10 @@ def _examine(spec: Spec, case: Case, only: tuple[str, str] | None) -> Result:
             if only is not None and name != only[1]:
                 continue
             verdict = probes.probe(call, argument, name, probes=PROBES, seed=case.seed)
-            if _DEVICE_DIED.search(verdict.reason):
-                reason = f"{name} of {argument}: {verdict.reason}"
+            reason = f"{name} of {argument}: {verdict.reason}"
+            if _DEVICE_LOST.search(verdict.reason):
+                return Result(case, "inconclusive", f"{UNUSABLE}: {reason}", tuple(verdicts), fatal=True)
+            if _DEVICE_DIED.search(verdict.reason) or _ASSERTED in verdict.reason:
                 return Result(case, "crashed", reason, tuple(verdicts), fatal=True)
             verdicts.append(_without_derivative(verdict))
     return Result(case, *_summary(verdicts), tuple(verdicts))
@@ -162,9 +172,11 @@ def _refused(spec: Spec, case: Case, error: Exception) -> Result:
     """What it means that inputs could not be made or the forward pass raised."""
     if _out_of_memory(error):
         return Result(case, "inconclusive", "out of memory")
+    if _DEVICE_LOST.search(str(error)):
+        return Result(case, "inconclusive", f"{UNUSABLE}: {_first_line(error)}", fatal=True)
     if _DEVICE_DIED.search(str(error)):
         return Result(case, "crashed", _first_line(error), fatal=True)
-    fatal = "CUDA error" in str(error) or "HIP error" in str(error)  # a device-side assertion: an index out of range
+    fatal = "CUDA error" in str(error) or "HIP error" in str(error)
     if case.compiled and not fatal:
         try:
             replace(case, compiled=False).call(spec).output()

@@ -80,15 +80,28 @@ class Investigator:
         small = outcome(spec, case) or tried[(spec.source, first)] if (spec.source, first) in tried else result
         if not crashed and small.failures:
             verdict = small.failures[0]
-        finding = self._finding(spec, case, argument, probe, verdict, small, f"{again} of {AGAIN} other seeds")
+        code = "LW204" if verdict is None else suspect.code_of(spec, case, verdict)
+        if verdict is not None and time.monotonic() > deadline:  # whether smaller ones fail was not found out
+            within = suspect.within_limit(spec, case, code)
+            if within is not None and self._one(spec, within, only).outcome == "failed":
+                code = verdict.code or "LW104"
+        blamed = self._ending(spec, case) if crashed else argument
+        finding = self._finding(spec, case, blamed, probe, verdict, small, code, f"{again} of {AGAIN} other seeds")
         self._known.append((spec, case, argument))
         self.findings.append(finding)
         return result, finding
 
     def _finding(
-        self, spec: Spec, case: Case, argument: str, probe: str, verdict: Verdict | None, small: Result, again: str
+        self,
+        spec: Spec,
+        case: Case,
+        argument: str,
+        probe: str,
+        verdict: Verdict | None,
+        small: Result,
+        code: str,
+        again: str,
     ) -> Finding:
-        code = "LW204" if verdict is None else suspect.code_of(spec, case, verdict)
         evidence = _evidence(verdict, small) | {"again": again}
         if verdict is not None:
             evidence["second_probe"] = self._second(spec, case, argument, probe)
@@ -106,6 +119,11 @@ class Investigator:
             workaround="; or ".join(helps) or None,
         )
         return replace(finding, repro=_script(spec, case, argument, probe, finding.title))
+
+    def _ending(self, spec: Spec, case: Case) -> str:
+        """The argument whose gradient alone ends the process; "-" where no single one does."""
+        crash = (a for a in spec.differentiable if self._one(spec, case, (a, "truth")).outcome == "crashed")
+        return next(crash, "-")
 
     def _helps(self, spec: Spec, case: Case, argument: str) -> bool:
         """Whether probes of the argument pass there, and none fails."""

@@ -7,38 +7,32 @@ a notebook) is forked from the caller's own process on a CPU, and run in that pr
 
 from __future__ import annotations
 
-import faulthandler
 import importlib
 import os
 import pickle
-import select
 import signal
-import struct
 import subprocess
 import sys
-import tempfile
-import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
-Task = tuple[Callable[..., Any], tuple[Any, ...]]
+from lanewise.audit.child import Ended, Task, in_child, receive, send
+from lanewise.errors import DeviceError
+
 # What torch imports at the first backward pass and the first forward-mode derivative: seconds that no child need spend.
 _LAZY = ("torch.fx.experimental.symbolic_shapes", "torch._decomp.decompositions_for_jvp", "torch._dynamo")
-_HEADER = struct.Struct("<q")
-_STDERR_SHOWN = 300  # characters
+# `torch.cuda.is_available()` then asks NVML, and does not initialize a driver that children could not use after a fork.
+_ENVIRONMENT = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+_READY = 300.0  # seconds for the first thing that is run
 
 
-@dataclass(frozen=True)
-class Ended:
-    """How one task ended: with a value, or with the process that ran it ("crashed", "hung")."""
+def allocate(shared: Any, device: str) -> None:
+    """What is run to see whether a process can use the device."""
+    import torch
 
-    how: Literal["done", "crashed", "hung"]
-    value: Any = None
-    reason: str = ""
+    torch.ones(1, device=device).add(1).item()
 
 
 class Isolator:
@@ -49,34 +43,80 @@ class Isolator:
         device: "cpu", "cuda", ...
         group: tasks that may share a process while none fails.
         preload: more modules that the server imports.
+        check: raises where the device cannot be used; called with the shared argument and the device.
 
     Attributes:
         mode: "process", "fork" or "inline".
-        note: why it is not "process", for the report.
+        note: what is not as usual, for the report: why the mode is not "process", or why nothing was preloaded.
+
+    Raises:
+        DeviceError: no process can use the device, this one neither.
     """
 
-    def __init__(self, shared: Any, *, device: str = "cpu", group: int = 1, preload: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        shared: Any,
+        *,
+        device: str = "cpu",
+        group: int = 1,
+        preload: Sequence[str] = (),
+        check: Callable[[Any, str], None] = allocate,
+    ) -> None:
         self._shared, self._group, self._server = shared, group, None
+        self._check: Task = (check, (device,))
         self.mode: Literal["process", "fork", "inline"] = "process"
         self.note = ""
         try:
             payload = pickle.dumps(shared)
             if b"__main__" in payload:  # a function of the running script or notebook: no other process has it
                 raise pickle.PicklingError("it is defined in __main__")
-            self._server = _Server(payload, preload)
-            (ready,) = self._server.run(pickle.dumps([(_nothing, ())]), timeout=300.0)
-            if ready.how != "done":
-                raise pickle.PicklingError(ready.reason)
+            self._serve(payload, device, preload)
         except Exception as error:  # whatever a user's objects raise when they are pickled
             self.close()
-            self.mode = "fork" if device == "cpu" and hasattr(os, "fork") else "inline"
-            if self.mode == "fork":
-                _import_all(_LAZY)
-            where = (
-                "forked from this process" if self.mode == "fork" else "run in this process, which a crash would end"
-            )
-            why = str(error).strip().splitlines()
-            self.note = f"cases were {where}: the operator cannot be sent to another ({why[-1] if why else error!r})"
+            self._stay(device, error)
+
+    def _serve(self, payload: bytes, device: str, preload: Sequence[str]) -> None:
+        """Start a server whose children can use the device.
+
+        An import may have spoiled that for all of them: whoever asks CUDA for its devices before a fork leaves the
+        child with a driver that is not initialized. So with each failure less is imported before the fork.
+        """
+        failure = ""
+        for modules in dict.fromkeys(((*_LAZY, *preload), _LAZY, ())):
+            self._server = _Server(payload, modules)
+            arrived, *checked = self._server.run(pickle.dumps([(_nothing, ()), self._check]), timeout=_READY)
+            if arrived.how != "done":
+                raise pickle.PicklingError(arrived.reason)
+            if checked[0].how == "done":
+                if failure:
+                    self.note = f"every process imports what it needs by itself, which takes longer: {failure}"
+                return
+            imported = ", ".join(modules) or "torch"
+            failure = f"forked after the import of {imported} none can use the device ({checked[0].reason})"
+            self.close()
+        raise DeviceError(device, why=failure)
+
+    def _stay(self, device: str, error: Exception) -> None:
+        """Go on without a server, with the reason in the note."""
+        self.mode = "fork" if device == "cpu" and hasattr(os, "fork") else "inline"
+        if self.mode == "fork":
+            _import_all(_LAZY)
+        elif (why := self.unusable()) is not None:
+            raise DeviceError(device, why=why, fix="see what `lanewise doctor` says, or audit on another device")
+        where = "forked from this process" if self.mode == "fork" else "run in this process, which a crash would end"
+        lost = isinstance(error, DeviceError)
+        reason = "another cannot use the device" if lost else "the operator cannot be sent to another"
+        why = str(error).strip().splitlines()
+        self.note = f"cases were {where}: {reason} ({why[-1] if why else error!r})"
+
+    def unusable(self) -> str | None:
+        """Why a fresh process cannot use the device; None when it can."""
+        function, args = self._check
+        try:
+            ended = self.run(function, *args, timeout=_READY)
+        except Exception as error:  # of this process, where there is no other, or of a server that has ended
+            return f"{type(error).__name__}: {error}"
+        return None if ended.how == "done" else ended.reason
 
     def run(self, function: Callable[..., Any], *args: Any, timeout: float) -> Ended:
         """One task in a process of its own."""
@@ -102,7 +142,7 @@ class Isolator:
         elif self.mode == "fork":
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # Python's own about threads and forks
-                yield from _in_child(lambda: self._shared, lambda: group, timeout=timeout, threads=1)
+                yield from in_child(lambda: self._shared, lambda: group, timeout=timeout, threads=1)
         else:
             for function, args in group:
                 yield Ended("done", function(self._shared, *args))
@@ -134,22 +174,26 @@ class _Server:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "1"},  # no pools of processes in children
+            env={
+                **_ENVIRONMENT,
+                **os.environ,
+                "TORCHINDUCTOR_COMPILE_THREADS": "1",
+            },  # no pools of processes in children
             start_new_session=True,  # Ctrl-C is the audit's business
         )
-        _send(self._process.stdin, self._preload)
-        _send(self._process.stdin, self._shared)
+        send(self._process.stdin, self._preload)
+        send(self._process.stdin, self._shared)
         return self._process
 
     def run(self, tasks: bytes, timeout: float) -> Iterator[Ended]:
         """What comes of the tasks, until one ends the child that runs them."""
         process = self._process or self._start()
-        _send(process.stdin, pickle.dumps(timeout))
-        _send(process.stdin, tasks)
+        send(process.stdin, pickle.dumps(timeout))
+        send(process.stdin, tasks)
         finished = False
         try:
             while True:
-                message = _receive(process.stdout)
+                message = receive(process.stdout)
                 if message is None:
                     raise RuntimeError("the audit's server process ended")
                 ended = pickle.loads(message)
@@ -180,103 +224,18 @@ def serve() -> None:
     outgoing = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever operators print must not end up between the messages
     warnings.simplefilter("ignore")
-    preload = _receive(incoming)
-    shared = _receive(incoming)
+    preload = receive(incoming)
+    shared = receive(incoming)
     assert preload is not None
     assert shared is not None
-    _import_all(("lanewise.audit.examine", *_LAZY, *pickle.loads(preload)))
-    while (header := _receive(incoming)) is not None:
-        tasks = _receive(incoming)
+    _import_all(("lanewise.audit.examine", *pickle.loads(preload)))
+    while (header := receive(incoming)) is not None:
+        tasks = receive(incoming)
         assert tasks is not None
         load = (lambda: pickle.loads(shared), lambda tasks=tasks: pickle.loads(tasks))  # both in the child
-        for ended in _in_child(*load, timeout=pickle.loads(header)):
-            _send(outgoing, pickle.dumps(ended))
-        _send(outgoing, pickle.dumps(None))
-
-
-def _in_child(
-    shared: Callable[[], Any], tasks: Callable[[], Sequence[Task]], *, timeout: float, threads: int | None = None
-) -> Iterator[Ended]:
-    """Fork, run the tasks there one after the other, and give what came of each until one ends the child."""
-    read, write = os.pipe()
-    with tempfile.TemporaryFile() as errors:
-        child = os.fork()
-        if child == 0:
-            os.close(read)
-            _be_child(shared, tasks, write, errors.fileno(), threads)
-        os.close(write)
-        try:
-            with os.fdopen(read, "rb", buffering=0) as stream:
-                yield from _listen(stream, child, timeout, errors)
-        finally:
-            with suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL)
-            with suppress(ChildProcessError):
-                os.waitpid(child, 0)
-
-
-def _listen(stream: IO[bytes], child: int, timeout: float, errors: IO[bytes]) -> Iterator[Ended]:
-    while True:
-        message = _receive(stream, deadline=time.monotonic() + timeout)
-        if message is not None:
-            if (ended := pickle.loads(message)) is None:
-                return
-            yield ended
-            continue
-        status = _exit_status(child)
-        if status is None:
-            yield Ended("hung", reason=f"no end after {timeout:.0f} s")
-            return
-        errors.seek(0)
-        said = errors.read().decode(errors="replace").strip().splitlines()
-        how = signal.Signals(-status).name if status < 0 else f"exit code {status}"
-        last = f": {said[-1][:_STDERR_SHOWN]}" if said else ""
-        yield Ended("crashed", reason=f"the process ended with {how}{last}")
-        return
-
-
-def _exit_status(child: int) -> int | None:
-    """The exit code, or minus the signal, of a child whose pipe is closed; None while it lives."""
-    for _ in range(50):
-        pid, status = os.waitpid(child, os.WNOHANG)
-        if pid:
-            return os.waitstatus_to_exitcode(status)
-        if select.select([], [], [], 0.02):  # closing the pipe comes a moment before the end
-            continue
-    return None
-
-
-def _be_child(
-    shared: Callable[[], Any], tasks: Callable[[], Sequence[Task]], write: int, errors: int, threads: int | None
-) -> None:
-    """Run tasks and leave without any of the parent's clean-up."""
-    code = 1
-    try:
-        faulthandler.disable()  # pytest's, which writes to a terminal that is not the child's
-        os.dup2(errors, 1)
-        os.dup2(errors, 2)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        with suppress(OSError):
-            Path("/proc/self/oom_score_adj").write_text("1000")  # when memory runs out it is this process that goes
-        for name in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(name, signal.SIG_DFL)
-        if threads is not None:
-            import torch
-
-            torch.set_num_threads(threads)  # the parent's OpenMP threads did not come along
-        first = shared()
-        with os.fdopen(write, "wb") as stream:
-            for function, args in tasks():
-                value = function(first, *args)
-                _send(stream, pickle.dumps(Ended("done", value)))
-                if getattr(value, "fatal", False):
-                    break
-            _send(stream, pickle.dumps(None))
-        code = 0
-    except BaseException as error:
-        os.write(2, f"\n{type(error).__name__}: {error}".encode())
-    finally:
-        os._exit(code)
+        for ended in in_child(*load, timeout=pickle.loads(header)):
+            send(outgoing, pickle.dumps(ended))
+        send(outgoing, pickle.dumps(None))
 
 
 def _import_all(modules: Sequence[str]) -> None:
@@ -291,29 +250,3 @@ def _import_all(modules: Sequence[str]) -> None:
 
 def _nothing(shared: Any) -> None:
     """What is run to see whether the shared argument arrives."""
-
-
-def _send(stream: IO[bytes] | None, message: bytes) -> None:
-    assert stream is not None
-    stream.write(_HEADER.pack(len(message)))
-    stream.write(message)
-    stream.flush()
-
-
-def _receive(stream: IO[bytes] | None, deadline: float | None = None) -> bytes | None:
-    """One message; None at the end of the stream, or when the deadline passes."""
-    assert stream is not None
-    header = _read(stream, _HEADER.size, deadline)
-    return None if header is None else _read(stream, _HEADER.unpack(header)[0], deadline)
-
-
-def _read(stream: IO[bytes], size: int, deadline: float | None) -> bytes | None:
-    parts = bytearray()
-    while len(parts) < size:
-        if deadline is not None and not select.select([stream], [], [], max(0.0, deadline - time.monotonic()))[0]:
-            return None
-        piece = stream.read(size - len(parts))
-        if not piece:
-            return None
-        parts += piece
-    return bytes(parts)

@@ -42,13 +42,14 @@ inputs = {{{pairs}}}
 '''
 
 _GRADIENT = '''
-def gradient(function, inputs, v=None):
+def gradient(function, inputs, v=None, of={leaves}):
     """(outputs, cotangents, gradient with respect to {argument}) of one forward and one backward pass."""
-    leaves = {{name: value.detach().requires_grad_(name in {leaves}) for name, value in inputs.items()}}
+    leaves = {{name: value.detach().requires_grad_(name in of) for name, value in inputs.items()}}
     out = function(**leaves)
     out = [y for y in (out if isinstance(out, (tuple, list)) else (out,)) if y.requires_grad]
     v = [cotangent(y, {seed} + number) for number, y in enumerate(out)] if v is None else v
-    return out, v, torch.autograd.grad(out, leaves["{argument}"], v)[0]
+    found = torch.autograd.grad(out, [leaves[name] for name in of], v, allow_unused=True)
+    return out, v, found[of.index("{argument}")]
 
 
 def cotangent(out, seed):
@@ -78,6 +79,11 @@ got, expected = together([got, *out]), together([expected, *expected_out])  # gr
     "repeats": """
 _, v, expected = gradient(operator, inputs)
 got = max((gradient(operator, inputs, v)[2] for _ in range(20)), key=lambda g: (g - expected).abs().max())
+""",
+    "beside": """
+# The gradient alone, and beside those of all other arguments.
+_, v, expected = gradient(operator, inputs)
+got = gradient(operator, inputs, v, {every})[2]
 """,
     "layout": """
 out, v, got = gradient(operator, inputs)
@@ -199,6 +205,7 @@ def _ways(spec: Spec, case: Case, argument: str, probe: str) -> dict[str, bool]:
     return {
         "compiled": case.compiled,
         "repeats": probe == "repeats",
+        "beside": probe == "repeats" and len(spec.differentiable) > 1,
         "layout": layout,
         "adjoint": argument in spec.linear or probe == "adjoint",
         "truth": True,
@@ -208,6 +215,8 @@ def _ways(spec: Spec, case: Case, argument: str, probe: str) -> dict[str, bool]:
 
 def _script(spec: Spec, case: Case, argument: str, way: str, title: str) -> Repro:
     definition, files = _definition(spec, case)
+    alone = argument in spec.differentiable and not case.compiled  # as the probes do
+    leaves = (argument,) if alone else spec.differentiable
     argument = argument if argument in spec.differentiable else spec.differentiable[0]  # of an output, or of a crash
     if case.values == "example" and spec.example is not None:
         files["inputs.pt"] = _saved({n: t.cpu() for n, t in spec.example.items()})
@@ -230,8 +239,8 @@ def _script(spec: Spec, case: Case, argument: str, way: str, title: str) -> Repr
         pairs=pairs,
     )
     run = _RUNS[way]
-    run = run.format(argument=argument) if "{argument}" in run else run
-    lay_out, leaves = _COTANGENT[case.cotangent], spec.differentiable
+    run = run.format(argument=argument) if "{argument}" in run else run.replace("{every}", repr(spec.differentiable))
+    lay_out = _COTANGENT[case.cotangent]
     gradient = _GRADIENT.format(argument=argument, leaves=leaves, seed=case.seed, lay_out=lay_out)
     return Repro(head + gradient + run + _END.format(limit=PLAIN[case.dtype]), files)
 

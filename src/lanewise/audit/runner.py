@@ -15,10 +15,11 @@ import torch
 
 from lanewise import __version__
 from lanewise.audit.case import Case
+from lanewise.audit.child import Ended, Task
 from lanewise.audit.examine import Result, examine, explained
 from lanewise.audit.infer import spec_of
 from lanewise.audit.investigate import Investigator
-from lanewise.audit.isolate import Ended, Isolator, Task
+from lanewise.audit.isolate import Isolator
 from lanewise.audit.report import Coverage, Report
 from lanewise.audit.spec import Spec
 from lanewise.audit.suspect import kernels_of
@@ -106,6 +107,9 @@ def audit_specs(
         compile: also under `torch.compile`.
         memory: GiB that a case may use.
         tell: called with one line when something was found.
+
+    Raises:
+        DeviceError: no process can use the device. One that is lost on the way ends the audit with `Report.stopped`.
     """
     limit, device = parse_budget(budget), _checked(device)
     begin = time.monotonic()
@@ -115,7 +119,7 @@ def audit_specs(
         compile = False
     allowed = int(memory * 2**30) if memory is not None else _free_memory(device) // 2
     plan = Plan(device=device, memory=allowed, compile=compile, window=_window(device), seed=seed)
-    sweep, coverage = Sweep(specs, plan), Coverage()
+    sweep, coverage, stopped = Sweep(specs, plan), Coverage(), None
     preload = ("torch._inductor.compile_fx",) if compile else ()
     shared = {spec.name: spec for spec in specs}
     together = COMPILED_TOGETHER if compile else TOGETHER
@@ -126,6 +130,10 @@ def audit_specs(
         investigator = Investigator(runner.one, runner.explained, runner.kernels, limit=max(least, limit.seconds / 4))
         for spec, result in runner.all(islice(sweep, limit.cases), together):
             sweep.tell(result)
+            ill = result.fatal or result.outcome == "crashed"
+            if ill and (stopped := isolator.unusable()) is not None:
+                coverage.add(result, spec)
+                break
             if result.outcome in ("failed", "crashed"):
                 result, found = investigator.look_into(spec, result)
                 if found is not None:
@@ -145,6 +153,7 @@ def audit_specs(
         seed=seed,
         budget=str(budget),
         seconds=time.monotonic() - begin,
+        stopped=stopped and f"{device} cannot be used any more: {stopped}",
     )
 
 

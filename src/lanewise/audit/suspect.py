@@ -52,6 +52,15 @@ def code_of(spec: Spec, case: Case, verdict: Verdict) -> str:
     return verdict.code or "LW104"
 
 
+def within_limit(spec: Spec, case: Case, code: str) -> Case | None:
+    """The case with its largest size cut until it is within the limit of this code; None where the code is of none."""
+    name, size = max(case.sizes, key=lambda item: item[1], default=("", 0))
+    each = _largest(spec, case) / size if size else 0
+    bytes_each = torch.finfo(getattr(torch, case.dtype)).bits // 8
+    most = {"LW201": 2**31 / each, "LW202": WINDOW_BYTES / bytes_each / each, "LW203": 65535} if each else {}
+    return case.resized(**{name: int(most[code])}) if 1 <= most.get(code, 0) < size else None
+
+
 def cause(spec: Spec, case: Case, code: str, kernels: tuple[str, ...] = ()) -> str:
     """What is suspected, and the library and kernels where they can be told."""
     parts = []

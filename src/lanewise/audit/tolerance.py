@@ -79,7 +79,7 @@ def least(where: Context, norm: float, gain: float, numel: int) -> float:
     products = unit(where.operands) if where.operands != where.dtype else 0.0
     tree = unit(where.accumulation) * math.sqrt((1 + math.log2(where.reduction)) / 3)
     terms = math.hypot(products * math.sqrt(2 / 3), tree) * max(norm, gain)
-    return math.hypot(store, terms, _spacing(where.dtype) * math.sqrt(numel))
+    return math.hypot(store, terms, spacing(where.dtype) * math.sqrt(numel))
 
 
 def composed(where: Context, norm: float, gain: float, numel: int) -> float:
@@ -108,10 +108,20 @@ def sigma(least: float, sequential: float, measured: float, numel: int) -> float
     return sequential if numel < FEW else min(sequential, max(least, SAFETY * measured))
 
 
-def _spacing(dtype: torch.dtype) -> float:
+def spacing(dtype: torch.dtype) -> float:
     """What may be lost of a number near zero: the subnormal numbers, which only half precision always has."""
     info = torch.finfo(dtype)
     return info.smallest_normal * (info.eps if dtype == torch.float16 else 1.0)
+
+
+def subnormal(norm: float, numel: int, dtype: torch.dtype) -> bool:
+    """Whether `numel` numbers of this norm are typically below the smallest number with all digits.
+
+    What they are computed from is as small or smaller then, step by step, and how much each step loses of it, down to
+    everything, is a matter of the order in which an operator multiplies and divides: no error bound follows from a unit
+    roundoff.
+    """
+    return norm < torch.finfo(dtype).smallest_normal * math.sqrt(numel)
 
 
 def _flags(device: str, dtype: torch.dtype) -> tuple[str, ...]:

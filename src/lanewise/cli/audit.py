@@ -25,7 +25,7 @@ class Options(CommonOptions):
 
     A function NAME needs an example of its inputs beside it: NAME_inputs, a tuple of arguments, a dictionary of
     keyword arguments, or a function that returns one of them. Exits with 0 when probes ran and found nothing, with 1
-    when there are findings, and with 5 when no probe could tell.
+    when there are findings, and with 5 when no probe could tell or the device was lost on the way.
 
     Examples:
       lanewise audit ops.py:my_operator
@@ -63,7 +63,7 @@ class Options(CommonOptions):
 
 
 def run(options: Options) -> int:
-    """Audit, show, write; the exit code is 1 when there are findings and 5 when no probe could tell."""
+    """Audit, show, write; the exit code is 1 when there are findings, 5 when no probe could tell or it was stopped."""
     from lanewise.audit.report.console import reasons, sentence, table
     from lanewise.audit.runner import audit_specs, default_device, parse_budget
 
@@ -90,7 +90,7 @@ def run(options: Options) -> int:
         say(f"  {line}", style="yellow")
     for note in report.notes:
         warn(note)
-    style = "green" if report.ok else "bold red" if report.findings else "yellow"
+    style = "green" if report.ok else "bold red" if report.findings or report.stopped else "yellow"
     say(f"{sentence(report)} {duration(report.seconds)}.", style=style)
     write_json(options.json, report.to_dict())
     return 1 if report.findings else 0 if report.ok else 5

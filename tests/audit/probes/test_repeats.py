@@ -1,8 +1,10 @@
+import audited_functions
 import torch
 from audited import layer_norm, linear, values
 
 from lanewise.audit.call import Call
 from lanewise.audit.faults import Fault, find_fault, planted_call
+from lanewise.audit.probes.adjoint import adjoint
 from lanewise.audit.probes.repeats import repeats
 
 
@@ -56,3 +58,13 @@ def test_a_second_backward_pass_and_changed_inputs():
     assert (verdict.outcome, verdict.code) == ("failed", "LW302")
     verdict = repeats(Call(WritesToInput.apply, (values(9),)), "0")
     assert (verdict.outcome, verdict.reason) == ("failed", "the backward pass changed the inputs")
+
+
+def test_a_gradient_that_is_wrong_only_beside_the_others_is_found():
+    """Every other probe asks for one gradient alone: none of them sees this."""
+    call = Call(audited_functions.forgets_half_beside_another, (values(6, 5), values(3, 5)), linear=("0", "1"))
+    assert adjoint(call, "1").ok
+    assert repeats(call, "0").ok
+    verdict = repeats(call, "1")
+    assert (verdict.outcome, verdict.code) == ("failed", "LW104")
+    assert "beside the gradients of all other arguments" in verdict.reason

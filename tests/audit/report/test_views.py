@@ -1,6 +1,7 @@
 """The views of a report: nothing is lost, and what is skipped never looks like a pass."""
 
 import json
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
@@ -58,6 +59,22 @@ def test_ok_needs_a_probe_that_ran_and_no_finding():
     nothing.add(Result(CASE, "skipped", "no"), SPEC)
     assert not report(covered=nothing).ok
     assert "Nothing could be told" in sentence(report(covered=nothing))
+
+
+def test_what_stopped_the_audit_is_no_success_in_any_view():
+    stopped = replace(report(), stopped="cuda cannot be used any more: <gone>")
+    assert not stopped.ok
+    assert "Stopped: cuda cannot be used any more: <gone>. No findings: 1 passed" in sentence(stopped)
+    assert json.loads(stopped.to_json())["stopped"] == stopped.stopped
+    suite = ElementTree.fromstring(junit(stopped))
+    assert (suite.get("tests"), suite.get("errors")) == ("5", "1")
+    (error,) = suite.findall("testcase/error")
+    assert error.get("message") == stopped.stopped
+    (run,) = json.loads(sarif(stopped))["runs"]
+    assert run["invocations"][0]["executionSuccessful"] is False
+    assert "Stopped: cuda" in page(stopped)
+    (run,) = json.loads(sarif(report()))["runs"]
+    assert run["invocations"][0]["executionSuccessful"] is True
 
 
 def test_counts_keep_what_did_not_run_apart():

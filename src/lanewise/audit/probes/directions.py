@@ -25,6 +25,7 @@ Push = Callable[[Call, str, Tensor], tuple[Tensor, ...]]  # J u of a call in one
 SCALES = (0.625, 0.75, 0.875)  # of a cotangent: so few bits that it stays exact; below 1: nothing overflows
 SALT = 0x1F83D9ABFB41BD6B  # see `seeded`
 BEYOND = "the gradient is beyond the range of its dtype"
+BELOW = "the gradient is below the normal numbers of its dtype"
 ALIKE = 0.1  # relative difference of outputs that are those of the same function
 SLICE_BYTES = 2**28  # of the outputs in float64 that the right side holds at a time
 
@@ -105,6 +106,8 @@ def compare(
         code = suggest(trial, directions, sides)
         if code == "LW102" and any(beyond_range(exact_gradient(trial, d), d.gradient.dtype) for d in directions):
             return replace(verdict, outcome="inconclusive", reason=BEYOND)
+        if code != "LW102" and _is_below(trial, directions, sides):
+            return replace(verdict, outcome="inconclusive", reason=BELOW)
         return replace(verdict, code=code)
     if verdict.outcome == "inconclusive":  # unless nothing needs the measured noise as an excuse
         unexcused = judge(probe, argument, strict, context=noise.context)
@@ -155,6 +158,23 @@ def exact_gradient(trial: Trial, direction: Direction) -> Tensor | None:
 def beyond_range(exact: Tensor | None, dtype: torch.dtype) -> bool:
     """Whether the right gradient, or what it is a sum of, may be too large for its dtype."""
     return exact is not None and not bool((exact.abs() <= torch.finfo(dtype).max / 2).all())
+
+
+def below_range(call: Call, size: float, count: int, dtype: torch.dtype) -> bool:
+    """Whether a gradient of this norm in so many elements is too small for its dtype to say how exact it should be.
+
+    Sums of products are judged all the same: they are kept in a wider dtype, and what is lost when the result is stored
+    is in their tolerance.
+    """
+    return not multilinear(call) and tolerance.subnormal(size, count, dtype)
+
+
+def _is_below(trial: Trial, directions: Sequence[Direction], sides: Sequence[tuple[float, float]]) -> bool:
+    """`below_range`, of the right gradient and of the one there is; <v, J u> has the norm of the right one."""
+    gradient, exact = directions[0].gradient, exact_gradient(trial, directions[0])
+    right = math.sqrt(sum(right**2 for _, right in sides) / len(sides))
+    count = int((gradient if exact is None else exact).count_nonzero()) or gradient.numel()
+    return below_range(trial.call, max(right, *(d.norm for d in directions)), count, gradient.dtype)
 
 
 class Noise:

@@ -11,7 +11,17 @@ from torch import Tensor
 
 from lanewise.audit import tolerance
 from lanewise.audit.call import Call
-from lanewise.audit.probes.directions import BEYOND, Direction, Noise, begin, beyond_range, draw, multilinear
+from lanewise.audit.probes.directions import (
+    BELOW,
+    BEYOND,
+    Direction,
+    Noise,
+    begin,
+    below_range,
+    beyond_range,
+    draw,
+    multilinear,
+)
 from lanewise.audit.probes.jvp import push_forward
 from lanewise.audit.probes.measure import norm
 from lanewise.audit.probes.region import bounding_region, classify
@@ -54,6 +64,8 @@ def truth(call: Call, argument: str, *, probes: int = 3, seed: int = 0) -> Verdi
     if wrong is None:
         return replace(verdict, code="LW105")
     bad, gradient, exact = wrong
+    if below_range(call, max(norm(exact), norm(gradient)), int(exact.count_nonzero()), gradient.dtype):
+        return replace(verdict, outcome="inconclusive", reason=BELOW)
     return replace(verdict, region=bounding_region(bad), code=classify(gradient, exact, bad))
 
 

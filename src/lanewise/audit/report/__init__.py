@@ -114,6 +114,7 @@ class Report:
         budget: what it could take.
         seconds: that it took.
         known: findings that a baseline has too, and those of codes that were not asked for.
+        stopped: why the audit ended before its budget did; None when it did not.
     """
 
     findings: list[Finding]
@@ -124,11 +125,12 @@ class Report:
     budget: str
     seconds: float
     known: list[Finding] = field(default_factory=list)
+    stopped: str | None = None
 
     @property
     def ok(self) -> bool:
-        """Whether a probe ran and there are no findings."""
-        return self.coverage.ran > 0 and not self.findings
+        """Whether a probe ran, there are no findings, and nothing stopped the audit."""
+        return self.coverage.ran > 0 and not self.findings and self.stopped is None
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, in the versioned schema of the JSON."""
@@ -140,6 +142,7 @@ class Report:
             "coverage": {"counts": self.coverage.counts, "cases": [asdict(row) for row in self.coverage.rows]},
             "environment": self.environment,
             "notes": self.notes,
+            "stopped": self.stopped,
             "seed": self.seed,
             "budget": self.budget,
             "seconds": round(self.seconds, 3),

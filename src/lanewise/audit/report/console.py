@@ -77,12 +77,13 @@ def reasons(report: Report) -> list[str]:
 
 def sentence(report: Report) -> str:
     """The verdict in one sentence."""
+    stopped = f"Stopped: {report.stopped.rstrip('.')}. " if report.stopped else ""
     if not report.coverage.ran:
-        return f"Nothing could be told: {report.coverage}."
+        return f"{stopped}Nothing could be told: {report.coverage}."
     count = len(report.findings)
     head = f"{count} finding{'s' * (count != 1)}" if count else "No findings"
     known = f", {len(report.known)} not counted (baseline, --select, --ignore)" if report.known else ""
-    return f"{head}{known}: {report.coverage}."
+    return f"{stopped}{head}{known}: {report.coverage}."
 
 
 def text(report: Report) -> str:

@@ -12,7 +12,7 @@ def junit(report: Report) -> str:
     """One `testcase` for every case of the coverage and one for every finding.
 
     Only findings are failures; cases that crashed or failed belong to one or to a baseline. What was inconclusive or
-    skipped is `skipped`, with its reason.
+    skipped is `skipped`, with its reason. What stopped the audit is an error.
     """
     rows = report.coverage.rows
     suite = ElementTree.Element("testsuite", name="lanewise audit", time=f"{report.seconds:.3f}")
@@ -34,10 +34,14 @@ def junit(report: Report) -> str:
         )
         failure = ElementTree.SubElement(case, "failure", type=finding.code, message=_clean(finding.title))
         failure.text = _clean("\n".join(finding_lines(finding)))
+    if report.stopped:
+        case = ElementTree.SubElement(suite, "testcase", classname="audit", name="the whole audit")
+        ElementTree.SubElement(case, "error", message=_clean(report.stopped))
+    stopped = int(report.stopped is not None)
     skipped = sum(row.outcome in ("inconclusive", "skipped") for row in rows)
-    suite.set("tests", str(len(rows) + len(report.findings)))
+    suite.set("tests", str(len(rows) + len(report.findings) + stopped))
     suite.set("failures", str(len(report.findings)))
-    suite.set("errors", "0")
+    suite.set("errors", str(stopped))
     suite.set("skipped", str(skipped))
     ElementTree.indent(suite)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(suite, encoding="unicode") + "\n"

@@ -31,9 +31,15 @@ def sarif(report: Report) -> str:
                 ],
             }
         },
+        "invocations": [_invocation(report)],
         "results": [_result(finding, codes.index(finding.code)) for finding in report.findings],
     }
     return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
+
+
+def _invocation(report: Report) -> dict[str, Any]:
+    stopped = [{"level": "error", "message": {"text": report.stopped}}] if report.stopped else []
+    return {"executionSuccessful": not stopped, "toolExecutionNotifications": stopped}
 
 
 def _result(finding: Finding, rule: int) -> dict[str, Any]:
