@@ -133,6 +133,17 @@ def test_a_fused_multiply_add_is_not_two_roundings():
     assert waves.f[3][0, 0] == 2.0**-24
 
 
+def test_two_products_of_halves_are_added_to_the_result():
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((2, LANES)).astype(np.float16) for _ in range(2))
+    c = rng.standard_normal(LANES).astype(np.float32)
+    words = [x[0].view(np.uint16).astype(np.uint32) | x[1].view(np.uint16).astype(np.uint32) << 16 for x in (a, b)]
+    waves = execute("v_dot2c_f32_f16 v3, v1, v2", {1: words[0], 2: words[1], 3: c})
+    for k in range(LANES):
+        low, high = (Fraction(float(a[i, k])) * Fraction(float(b[i, k])) for i in (0, 1))
+        assert waves.f[3][0, k] == rounded(Fraction(float(c[k])) + low + high)
+
+
 @pytest.mark.parametrize("wave", [32, 64])
 def test_only_active_lanes_are_written(wave):
     active = np.arange(wave) % 3 == 1
@@ -259,7 +270,8 @@ def test_every_line_of_the_table_decodes():
     layout = Layout(32, 0, 32, "gfx1100")
     for name, (result, sources, _) in vector.TABLE.items():
         at, text = 2, []
-        for letter in (result, *sources.rstrip("m")):
+        sources = sources[:-1] if name in vector.ADDS_TO_ITS_RESULT else sources.rstrip("m")
+        for letter in (result, *sources):
             text.append(f"v[{at}:{at + 1}]" if letter in "UID" else f"v{at}")
             at += 2
         vector.decode(parse.instruction(1, f"v_{name} " + ", ".join(text)), layout)

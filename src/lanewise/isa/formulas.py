@@ -159,6 +159,17 @@ def half_bits(x: Array) -> Array:
     return x.astype(np.float16).view(np.uint16).astype(U)
 
 
+def dot2(a: Array, b: Array, c: Array) -> Array:
+    """c plus the products of the low and of the high halves, rounded once; hardware may take a denormal for 0."""
+    (a0, a1), (b0, b1) = ([w.view(np.float16).astype(D) for w in halves(x)] for x in (a, b))
+    return (c + a0 * b0 + a1 * b1).astype(F)
+
+
+def halves(a: Array) -> tuple[Array, Array]:
+    """The low and the high 16 bits."""
+    return a.astype(np.uint16), (a >> U(16)).astype(np.uint16)
+
+
 # ---- division: v_div_scale, v_div_fmas and v_div_fixup make one that is correctly rounded. float32 and float64 alike.
 
 

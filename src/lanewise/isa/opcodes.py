@@ -29,6 +29,7 @@ TABLE: dict[str, Entry] = {
     "fma_f32": ("f", "fff", m.fma),
     "fmaak_f32": ("f", "fff", m.fma),
     "fmamk_f32": ("f", "fff", m.fma),
+    "dot2c_f32_f16": ("f", "uuf", m.dot2),
     "madak_f32": ("f", "fff", lambda a, b, c: a * b + c),
     "madmk_f32": ("f", "fff", lambda a, b, c: a * b + c),
     "rndne_f32": ("f", "f", np.rint),

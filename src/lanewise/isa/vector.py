@@ -17,6 +17,9 @@ from lanewise.isa.vector_special import SPECIAL
 
 __all__ = ["TABLE", "decode", "source"]
 
+# What reads its result as its last source, and what it then is.
+ADDS_TO_ITS_RESULT = {"fmac_f32": "fma_f32", "fmac_f64": "fma_f64", "dot2c_f32_f16": "dot2c_f32_f16"}
+
 
 def decode(ins: Instruction, layout: Layout) -> Run:
     """The vector instruction as a function of the waves.
@@ -27,13 +30,9 @@ def decode(ins: Instruction, layout: Layout) -> Run:
     name, operands, modifiers = ins.opcode.removeprefix("v_"), list(ins.operands), ins.modifiers
     if name.startswith("cmp"):
         return _compare(name, operands, layout)
-    if name in ("fmac_f32", "fmac_f64", "fmac_dx9_zero_f32"):
-        if name.startswith("fmac_dx9"):
-            raise UnsupportedInstruction("opcode")
-        name, operands = (
-            name.replace("fmac", "fma"),
-            [*operands, Operand(operands[0].kind, operands[0].index, operands[0].count)],
-        )
+    if name in ADDS_TO_ITS_RESULT:
+        name = ADDS_TO_ITS_RESULT[name]
+        operands.append(Operand(operands[0].kind, operands[0].index, operands[0].count))
     if name in SPECIAL:
         return SPECIAL[name](operands, modifiers, layout)
     if name not in TABLE:
