@@ -145,6 +145,12 @@ def test_fp32_is_multiplied_as_the_target_does():
     assert as_launched(config, find("mps")) == config
 
 
+def test_loads_are_under_way_where_they_go_to_shared_memory_by_themselves():
+    config = Configuration("m:k", (), (("BM", 64), ("STAGES", 3)), (), ())
+    for name, stages in (("sm_80", 3), ("sm_120", 3), ("sm_75", 1), ("gfx942", 1), ("gfx1201", 1)):
+        assert as_launched(config, find(name)).constants == (("BM", 64), ("STAGES", stages))
+
+
 @pytest.mark.parametrize(("name", "other"), (SAME_IR | SAME_IR_WITHOUT_DOTS).items())
 def test_another_targets_gpu_ir_gives_the_same_binary(name: str, other: str, by_kernel: dict[str, Configuration]):
     agree(by_kernel["adam.step"], name, other)

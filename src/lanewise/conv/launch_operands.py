@@ -125,12 +125,13 @@ def _offered(device: torch.device, precision: str) -> str:
 
 
 def stages(wanted: int, device: torch.device) -> int:
-    """How many steps' loads a loop has under way: as many as wanted where they go to shared memory by themselves.
+    """How many steps' loads a loop has under way: as many as wanted where they go to shared memory by themselves."""
+    return wanted if device.type == "cuda" and _async_copies(device) else 1
 
-    That is on NVIDIA. On AMD they take registers that the products need, and Triton 3.9 leaves out a wait for gfx11:
-    the stores of one step are not waited for before the barrier of the next. `lanewise prove` found that.
-    """
-    return wanted if device.type == "cuda" and torch.version.hip is None else 1
+
+@functools.cache
+def _async_copies(device: torch.device) -> bool:
+    return detect(device).async_copies
 
 
 @functools.cache

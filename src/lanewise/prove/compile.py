@@ -172,13 +172,17 @@ def _processor_seconds() -> float:
 
 
 def as_launched(configuration: Configuration, target: Target) -> Configuration:
-    """As it is launched on a target: fp32 is multiplied by the best that `tl.dot` offers there, as `lanewise.conv` asks
-    for. (Launches are recorded with `BEST`.)"""
+    """As it is launched on a target: fp32 is multiplied by the best that `tl.dot` offers there, and loads are under way
+    for as many steps as `lanewise.conv` wants where they go to shared memory by themselves. (Launches are recorded with
+    `BEST` and with all that is wanted.)"""
     if target.path != "triton":
         return configuration
-    best = _best_precision(target)
-    constants = ((k, best if (k, v) == ("PRECISION", BEST) else v) for k, v in configuration.constants)
-    return replace(configuration, constants=tuple(constants))
+    there: dict[str, Any] = dict(configuration.constants)
+    if there.get("PRECISION") == BEST:
+        there["PRECISION"] = _best_precision(target)
+    if "STAGES" in there and not target.async_copies:
+        there["STAGES"] = 1
+    return replace(configuration, constants=tuple(there.items()))
 
 
 @functools.cache

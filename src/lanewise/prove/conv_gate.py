@@ -62,7 +62,7 @@ def gate_convolution(layer: Layer) -> list[GateResult]:
     from lanewise.conv import launch
 
     problem, (x, w, bias, dy), truth = layer.problem, operands(layer), _truth(layer)
-    with multiplied(layer.dot), contextlib.ExitStack() as stack:
+    with as_launched_with(layer.dot), contextlib.ExitStack() as stack:
         if not layer.windows:
             stack.enter_context(mock.patch("lanewise.conv.launch_weight.takes", return_value=False))
         y, dx = placed(layer, torch.full_like(dy, torch.nan)), placed(layer, torch.full_like(x, torch.nan))
@@ -77,12 +77,14 @@ def gate_convolution(layer: Layer) -> list[GateResult]:
 
 
 @contextlib.contextmanager
-def multiplied(dot: str) -> Iterator[None]:
-    """In the block fp32 is multiplied as on a GPU that offers `dot`."""
+def as_launched_with(dot: str) -> Iterator[None]:
+    """In the block launches are those of a GPU that offers `dot` for fp32 and copies asynchronously: what a target has
+    of both, `compile.as_launched` knows."""
     with contextlib.ExitStack() as stack:
         for module in ("launch_correlate", "launch_weight", "launch_windows"):
             name = f"lanewise.conv.{module}.input_precision"
             stack.enter_context(mock.patch(name, lambda problem, *_: dot if problem.dtype == torch.float32 else "ieee"))
+            stack.enter_context(mock.patch(f"lanewise.conv.{module}.stages", lambda wanted, device: wanted))
         yield
 
 

@@ -27,6 +27,9 @@ class Target:
         dot_precisions: what `tl.dot` offers for fp32 operands with fp32-class accuracy (relative error <= 1e-6), best
             first; empty where Lanewise has no matrix kernels.
         description: product names.
+        async_copies: whether loads of a loop's later steps go to shared memory by themselves, while it computes. On AMD
+            they would take registers that the products need, and Triton 3.9 leaves out a wait for gfx11: the stores of
+            one step are not waited for before the barrier of the next. `lanewise prove` found that.
     """
 
     name: str
@@ -37,13 +40,15 @@ class Target:
     description: str
     family: str
     path: Literal["triton", "cpu"] = "triton"
+    async_copies: bool = False
 
 
 def _nvidia(name: str, description: str) -> Target:
-    # TF32 matrix units came with sm_80: three TF32 products make one of fp32 class. Before that there is plain fp32
-    # arithmetic.
-    precisions = ("tf32x3", "ieee") if int(name.removeprefix("sm_")) >= 80 else ("ieee",)
-    return Target(name, "nvidia", 32, WINDOW_BYTES, precisions, description, family=name)
+    # TF32 matrix units came with sm_80, as did asynchronous copies: three TF32 products make one of fp32 class. Before
+    # that there is plain fp32 arithmetic.
+    ampere = int(name.removeprefix("sm_")) >= 80
+    precisions = ("tf32x3", "ieee") if ampere else ("ieee",)
+    return Target(name, "nvidia", 32, WINDOW_BYTES, precisions, description, family=name, async_copies=ampere)
 
 
 def _amd(name: str, wave: int, family: str, description: str) -> Target:

@@ -16,7 +16,7 @@ from lanewise.conv import launch, launch_operands, reference
 from lanewise.conv.plan import plan
 from lanewise.errors import UnsupportedError
 from lanewise.prove import execute
-from lanewise.prove.conv_gate import Layer, multiplied, operands, placed
+from lanewise.prove.conv_gate import Layer, as_launched_with, operands, placed
 from lanewise.prove.execute import Emulation, emulated
 from lanewise.target import compiles, find
 
@@ -67,7 +67,7 @@ def test_one_launch_past_the_window_loses_what_lies_behind_it(arch: str, monkeyp
     for images, lost in ((range(22), False), (range(22, N), True)):
         x, dy, truth = signal(images)
         far = placed(LAYER, x)
-        with believing_that_tensors_are_small(monkeypatch), emulated(Emulation(find(arch))), multiplied("ieee"):
+        with believing_that_tensors_are_small(monkeypatch), emulated(Emulation(find(arch))), as_launched_with("ieee"):
             got = launch.weight_grad(far, dy, LAYER.problem)
         assert truth.any()
         assert (not got.any()) == lost
@@ -81,7 +81,7 @@ def test_the_planners_slices_of_the_same_tensors_are_right(arch: str):
     assert slices == [(0, 22), (22, 43)]
     x, dy, truth = signal(range(N))
     far, total = placed(LAYER, x), torch.zeros_like(truth)
-    with emulated(Emulation(find(arch))), multiplied("ieee"):
+    with emulated(Emulation(find(arch))), as_launched_with("ieee"):
         for first, last in slices:
             problem = replace(LAYER, n=last - first).problem
             total += launch.weight_grad(far[first:last], dy[first:last], problem)
