@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from isa_lab import execute
 
+from lanewise.isa import UnsupportedInstruction
+
 LANE32, LANE64 = np.arange(32, dtype=np.uint32), np.arange(64, dtype=np.uint32)
 
 
@@ -90,3 +92,19 @@ def test_sdwa_selects_parts():
     text = "v_and_b32_sdwa v2, v1, v3 dst_sel:DWORD dst_unused:UNUSED_PAD src0_sel:BYTE_2 src1_sel:WORD_1"
     waves = execute(text, {1: words, 3: np.full(64, 0x00FF0000, np.uint32)}, wave=64)
     assert waves.u[2][0].tolist() == [0x22] * 64
+
+
+@pytest.mark.parametrize(
+    ("part", "want"), [("WORD_1", 0x33440000), ("WORD_0", 0x3344), ("BYTE_2", 0x440000), ("BYTE_3", 0x44000000)]
+)
+def test_sdwa_makes_a_part_of_its_result_and_zeros_elsewhere(part: str, want: int):
+    words, active = np.full(32, 0x11223344, np.uint32), np.arange(32) % 2 == 0
+    text = f"v_or_b32_sdwa v1, v1, v3 dst_sel:{part} dst_unused:UNUSED_PAD src0_sel:DWORD src1_sel:DWORD"
+    waves = execute(text, {1: words, 3: np.zeros(32, np.uint32)}, active=active, wave=32)
+    assert waves.u[1][0].tolist() == np.where(active, want, 0x11223344).tolist()
+
+
+def test_sdwa_that_keeps_other_bits_is_refused():
+    text = "v_or_b32_sdwa v1, v1, v3 dst_sel:WORD_1 dst_unused:UNUSED_PRESERVE src0_sel:DWORD src1_sel:DWORD"
+    with pytest.raises(UnsupportedInstruction, match="dst_sel"):
+        execute(text, wave=32)

@@ -105,11 +105,9 @@ def _first_source(opcode: str, operands: int) -> int:
 
 
 def decode_sdwa(ins: Instruction, layout: Layout) -> Run:
-    """A vector instruction that takes bytes or halves of its sources."""
+    """A vector instruction that takes bytes or halves of its sources, or makes one of its result."""
     modifiers = ins.modifiers
-    if modifiers.pop("dst_sel", "DWORD") != "DWORD":
-        raise UnsupportedInstruction("dst_sel")
-    modifiers.pop("dst_unused", None)
+    made, rest = str(modifiers.pop("dst_sel", "DWORD")), modifiers.pop("dst_unused", "UNUSED_PAD")
     operands = list(ins.operands)
     first = _first_source(ins.opcode, len(operands))
     for k in (0, 1):
@@ -118,7 +116,22 @@ def decode_sdwa(ins: Instruction, layout: Layout) -> Run:
             if not re.fullmatch(r"BYTE_[0-3]|WORD_[01]", str(select)) or not operands[first + k].plain:
                 raise UnsupportedInstruction(f"src{k}_sel")
             operands[first + k] = replace(operands[first + k], part=select)
-    return vector.decode(replace(ins, operands=operands), layout)
+    run_whole = vector.decode(replace(ins, operands=operands), layout)
+    if made == "DWORD":
+        return run_whole
+    if made not in PARTS or rest != "UNUSED_PAD" or operands[0].kind != "v" or operands[0].count > 1:
+        raise UnsupportedInstruction("dst_sel")
+    (mask, shift), row = PARTS[made], layout.row(operands[0])
+
+    def run(w: Waves) -> None:
+        run_whole(w)
+        w.put(row, (w.u[row] & U(mask)) << U(shift))  # all other bits are 0
+
+    return run
+
+
+# Bits that an SDWA instruction keeps of its result, and how far up it moves them.
+PARTS = {**{f"BYTE_{k}": (0xFF, 8 * k) for k in range(4)}, **{f"WORD_{k}": (0xFFFF, 16 * k) for k in range(2)}}
 
 
 # ---- lane reads and writes

@@ -29,6 +29,7 @@ class Layer:
         dot: what `tl.dot` is asked for: `BEST`, which stands for the best that the target offers, or "ieee".
         apart: numbers from one image of x, y and their gradients to the next; None: they lie together.
         windows: whether the weight gradient may copy x once for every weight along W; not so of large images.
+        largest: whether blocks are the largest, as for large layers.
     """
 
     n: int
@@ -45,6 +46,7 @@ class Layer:
     dot: str = BEST
     apart: int | None = None
     windows: bool = True
+    largest: bool = False
 
     @property
     def problem(self) -> Problem:
@@ -60,11 +62,14 @@ class Layer:
 def gate_convolution(layer: Layer) -> list[GateResult]:
     """y, the gradients of x, w and the bias."""
     from lanewise.conv import launch
+    from lanewise.conv import launch_blocks as blocks
 
     problem, (x, w, bias, dy), truth = layer.problem, operands(layer), _truth(layer)
     with as_launched_with(layer.dot), contextlib.ExitStack() as stack:
         if not layer.windows:
             stack.enter_context(mock.patch("lanewise.conv.launch_weight.takes", return_value=False))
+        for table in (blocks.CORRELATION, blocks.WEIGHT) if layer.largest else ():
+            stack.enter_context(mock.patch.dict(table, {half: several[:1] for half, several in table.items()}))
         y, dx = placed(layer, torch.full_like(dy, torch.nan)), placed(layer, torch.full_like(x, torch.nan))
         far_x, far_dy = placed(layer, x), placed(layer, dy)
         launch.forward(far_x, w, bias, problem, out=y)
