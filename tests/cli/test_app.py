@@ -186,7 +186,8 @@ def test_defaults_may_depend_on_an_option(monkeypatch):
     assert seen == [CommonOptions(json="from the run", debug=True)]
 
 
-def test_the_module_runs_as_a_program():
-    done = subprocess.run([sys.executable, "-m", "lanewise.cli", "--version"], capture_output=True, text=True)
+@pytest.mark.parametrize("module", ["lanewise", "lanewise.cli"])
+def test_the_module_runs_as_a_program(module):
+    done = subprocess.run([sys.executable, "-m", module, "--version"], capture_output=True, text=True)
     assert done.returncode == 0
     assert done.stdout.startswith("lanewise ")

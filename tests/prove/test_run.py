@@ -95,6 +95,15 @@ def test_jobs_are_the_cases_that_share_kernels_the_longest_first():
     assert all(not config.attributes for config in plain.configurations)
 
 
+def test_of_equally_long_jobs_one_for_each_number_of_lanes_is_first():
+    """Two processes that begin with gfx90a and gfx942 would coalesce the same IR side by side."""
+    cases = tuple(case for case in run.cases() if case.kernels == ("adam.step",))
+    plan = make_plan("*", tuple(map(find, ("sm_90", "gfx90a", "gfx942", "gfx1100", "gfx1201"))), cases, False, 1)
+    jobs = run._jobs(plan, plan.targets, recorded(cases))
+    longest = [job.target.name for job in jobs if job.length == jobs[0].length]
+    assert longest == ["gfx90a", "gfx1100", "gfx942", "gfx1201"]
+
+
 def test_the_same_machine_code_is_executed_once_and_the_row_says_so():
     """gfx1200's is gfx1201's; gfx1101's is not gfx1100's, which hands its arguments over otherwise."""
     configs = tuple(recorded([next(c for c in run.cases() if c.name == "33 parameters")])["33 parameters"])

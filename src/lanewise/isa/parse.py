@@ -5,6 +5,7 @@ Follows the syntax of LLVM's "User Guide for AMDGPU Backend" and "AMDGPU Operand
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,16 @@ SCALARS = {"vcc": (VCC, 2), "vcc_lo": (VCC, 1), "vcc_hi": (VCC + 1, 1), "exec": 
 FLOATS = {"0.5": 0.5, "1.0": 1.0, "2.0": 2.0, "4.0": 4.0, "0.15915494": 0.15915494309189535,
           "0.15915494309189532": 0.15915494309189535}  # fmt: skip
 _INTEGER = re.compile(r"-?(0x[0-9a-fA-F]+|\d+)")
+_NEGATIVE = re.compile(r"-(\|?(?:[vsa]|ttmp|vcc)[\w\[\]:.|]*)")
+_SIGNED = re.compile(r"sext\((.*)\)")
+_REGISTER = re.compile(r"(v|s|a|ttmp)(?:(\d+)(\.[lh])?|\[(\d+)(?::(\d+))?\])")
+_LINE = re.compile(r"([a-z]\w+)\s*(.*)")
+_UNPARSED = re.compile(
+    r"s_(wait|delay_alu|c?branch|sendmsg|nop|clause|setprio|sleep|endpgm|barrier|set_inst|inst_)|(global|buffer)_(inv|wb|gl)"
+)
+_FORM = re.compile(r"(\w+?)_(e64_dpp|e32|e64|dpp|sdwa)")
+_LABEL = re.compile(r"([.\w$]+):")
+_INDENTED = re.compile(r"\s+[a-z]\w+")
 
 
 @dataclass
@@ -74,25 +85,31 @@ class Instruction:
 
 def operand(text: str) -> Operand:
     """Parse one operand."""
+    return Operand(*_fields(text))
+
+
+@functools.lru_cache(maxsize=2**14)
+def _fields(text: str) -> tuple[Any, ...]:
+    """An operand's fields. (A program names its registers again and again; operands are told apart by identity.)"""
     t = text.strip()
     negative = absolute = signed = False
     bare = t.removeprefix("-")
     if bare in FLOATS:
         value = -FLOATS[bare] if t.startswith("-") else FLOATS[bare]
-        return Operand("c", int(np.float32(value).view(np.uint32)), real=value)
+        return "c", int(np.float32(value).view(np.uint32)), 1, False, False, "", False, value
     if _INTEGER.fullmatch(t):
-        return Operand("c", int(t, 0) & (1 << 64) - 1)
+        return "c", int(t, 0) & (1 << 64) - 1
     if t == "off":
-        return Operand("off", 0)
-    if m := re.fullmatch(r"-(\|?(?:[vsa]|ttmp|vcc)[\w\[\]:.|]*)", t):
+        return "off", 0
+    if m := _NEGATIVE.fullmatch(t):
         negative, t = True, m.group(1)
     if t.startswith("|") and t.endswith("|"):
         absolute, t = True, t[1:-1]
-    if m := re.fullmatch(r"sext\((.*)\)", t):
+    if m := _SIGNED.fullmatch(t):
         signed, t = True, m.group(1)
     if t in SCALARS:
-        return Operand("s", *SCALARS[t], negative, absolute)
-    m = re.fullmatch(r"(v|s|a|ttmp)(?:(\d+)(\.[lh])?|\[(\d+)(?::(\d+))?\])", t)
+        return "s", *SCALARS[t], negative, absolute
+    m = _REGISTER.fullmatch(t)
     if not m:
         raise UnsupportedInstruction(f"operand {text!r}")
     kind, one, half, first, last = m.groups()
@@ -101,18 +118,17 @@ def operand(text: str) -> Operand:
     part = {None: "", ".l": "WORD_0", ".h": "WORD_1"}[half]
     if kind == "ttmp":
         kind, index = "s", index + TTMP
-    return Operand(kind, index, count, negative, absolute, part, signed)
+    return kind, index, count, negative, absolute, part, signed
 
 
 def _split(text: str) -> list[str]:
     """At commas outside of brackets."""
-    parts, depth = [""], 0
-    for character in text:
-        depth += (character in "[(") - (character in "])")
-        if character == "," and not depth:
-            parts.append("")
+    parts = []
+    for part in text.split(","):
+        if parts and parts[-1].count("[") + parts[-1].count("(") > parts[-1].count("]") + parts[-1].count(")"):
+            parts[-1] += "," + part
         else:
-            parts[-1] += character
+            parts.append(part)
     return parts if parts[-1].strip() else parts[:-1]
 
 
@@ -133,14 +149,11 @@ def instruction(line: int, text: str) -> Instruction:
         first, second = (instruction(line, half.strip()) for half in text.split("::"))
         first.second, first.text = second, text
         return first
-    m = re.match(r"([a-z]\w+)\s*(.*)", text)
+    m = _LINE.match(text)
     if not m:
         raise UnsupportedInstruction(f"line {line}: {text}")
     name, rest = m.group(1), m.group(2).strip()
-    if re.match(
-        r"s_(wait|delay_alu|c?branch|sendmsg|nop|clause|setprio|sleep|endpgm|barrier|set_inst|inst_)|(global|buffer)_(inv|wb|gl)",
-        name,
-    ):
+    if _UNPARSED.match(name):
         return Instruction(line, text, name, modifiers={"rest": rest})
     parts = _split(rest)
     modifiers: dict[str, Any] = {}
@@ -151,7 +164,7 @@ def instruction(line: int, text: str) -> Instruction:
             if key in modifiers:
                 raise UnsupportedInstruction(f"modifier {key} twice")
             modifiers[key] = value
-    form = re.fullmatch(r"(\w+?)_(e64_dpp|e32|e64|dpp|sdwa)", name)
+    form = _FORM.fullmatch(name)
     opcode = (form.group(1) if form else name).replace("v_dual_", "v_")
     return Instruction(line, text, opcode, form.group(2) if form else "", [operand(p) for p in parts], modifiers)
 
@@ -213,9 +226,9 @@ def _instructions(lines: list[str], name: str) -> list[Instruction]:
             continue
         if line.lstrip().startswith((".section", ".Lfunc_end", ".end_amdhsa")):
             break
-        if m := re.match(r"([.\w$]+):", line):
+        if m := _LABEL.match(line):
             labels[m.group(1)] = len(found)
-        elif re.match(r"\s+[a-z]\w+", line):
+        elif _INDENTED.match(line):
             try:
                 found.append(instruction(number, line.strip()))
             except UnsupportedInstruction as error:

@@ -115,10 +115,14 @@ class Shadow:
 def _flat(seen: Sequence[Seen], unit: int) -> Flat:
     """Units of so many bytes, one after the other."""
     places, waves, epochs, values = [], [], [], []
+    lanes_of: dict[int, Array] = {}  # many accesses are of the same active lanes
     for where, wave, epoch, active, value, size in seen:
         place = (where.ravel() if active is None else where[active]) // unit
-        lanes = 1 if where.ndim == 1 else where.shape[1] if active is None else active.sum(1)
-        count, units = np.broadcast_to(lanes, len(wave)), size // unit
+        if active is None:
+            count = 1 if where.ndim == 1 else where.shape[1]
+        elif (count := lanes_of.get(id(active))) is None:
+            count = lanes_of[id(active)] = np.count_nonzero(active, axis=1)
+        units = size // unit
         if units > 1:
             place = (place[:, None] + np.arange(units)).ravel()
         if value is not None and unit == 1:

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 Key = tuple[str, str, int]  # counter, kind of register ("v", "a", "s", "lds", "smem"), its number in halves
 State = dict[Key, int]  # how many of the counter were issued since, at least
 MOST = 64
+_TO_LDS = re.compile(r"ds_(write|store|add|max|min|or|and)")
+_FROM_LDS = re.compile(r"ds_(read|load|bpermute|permute|swizzle)")
+_MEMORY = re.compile(r"(global|buffer|scratch)_(load|store|atomic)")
 NAMES = {"vmcnt": "load", "lgkmcnt": "lds", "vscnt": "store", "loadcnt": "load", "dscnt": "lds", "kmcnt": "scalar",
          "storecnt": "store"}  # fmt: skip
 
@@ -120,7 +123,7 @@ def _step(state: State, ins: Instruction, generation: int) -> None:
         for counter, n in limits.items():
             _finish(state, counter, n, generation)
         return
-    if not state and not re.match(r"global_|buffer_|scratch_|ds_|s_load", ins.opcode):
+    if not state and not ins.opcode.startswith(("global_", "buffer_", "scratch_", "ds_", "s_load")):
         return
     counter, filled = issued(ins, generation)
     if ins.opcode in ("s_barrier", "s_barrier_signal") and any(kind == "lds" for _, kind, _ in state):
@@ -136,13 +139,15 @@ def _step(state: State, ins: Instruction, generation: int) -> None:
             state[(counter, o.kind, half)] = 0
     if ins.opcode.startswith("s_load"):
         state[(counter, "smem", 0)] = 0
-    elif re.match(r"ds_(write|store|add|max|min|or|and)", ins.opcode):
+    elif _TO_LDS.match(ins.opcode):
         state[(counter, "lds", 0)] = 0
 
 
 def waited(ins: Instruction) -> dict[str, int] | None:
     """Counters and limits of a wait instruction; None for another instruction."""
     name, rest = ins.opcode, ins.modifiers.get("rest", "")
+    if not name.startswith("s_wait"):
+        return None
     if name == "s_waitcnt":
         found = {NAMES[c]: int(n, 0) for c, n in re.findall(r"(vmcnt|lgkmcnt)\((\w+)\)", rest)}
         return dict.fromkeys(("load", "lds"), 0) if rest.strip() in ("0", "0x0") else found
@@ -155,7 +160,7 @@ def waited(ins: Instruction) -> dict[str, int] | None:
         return {NAMES[m[1]]: int(rest, 0)}
     if name == "s_wait_idle":
         return dict.fromkeys(("load", "lds", "scalar", "store"), 0)
-    return {} if re.match(r"s_wait", name) else None
+    return {}
 
 
 def _finish(state: State, counter: str, n: int, generation: int) -> None:
@@ -171,9 +176,9 @@ def issued(ins: Instruction, generation: int) -> tuple[str, list[Operand]]:
     if name.startswith("s_load_"):
         return ("scalar" if generation >= 12 else "lds"), [o[0]]
     if name.startswith("ds_"):
-        loads = re.match(r"ds_(read|load|bpermute|permute|swizzle)", name) or "_rtn" in name
+        loads = _FROM_LDS.match(name) or "_rtn" in name
         return "lds", [o[0]] if loads else []
-    m = re.match(r"(global|buffer|scratch)_(load|store|atomic)", name)
+    m = _MEMORY.match(name)
     if not m:
         return "", []
     policy = ins.modifiers
@@ -196,12 +201,13 @@ def halves(ins: Instruction, o: Operand, generation: int) -> range:
     return range(first + (part == "WORD_1"), after - (part == "WORD_0"))
 
 
+_DATA = re.compile(r"(ds|global|buffer|scratch)_(load|read|store|write)")
 _LOW = re.compile(r"d16|_store_(byte|short|b8|b16)$|ds_(write|store)_b(8|16)$")  # a load without d16 fills all
 
 
 def _data(ins: Instruction) -> Operand | None:
     """The register that a load fills or a store takes."""
-    m = re.match(r"(ds|global|buffer|scratch)_(load|read|store|write)", ins.opcode)
+    m = _DATA.match(ins.opcode)
     if not m:
         return None
     return ins.operands[0 if m[2] in ("load", "read") or m[1] == "buffer" else 1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import re
@@ -10,13 +11,17 @@ import subprocess
 import tempfile
 import time
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from lanewise.errors import LanewiseError
+from lanewise.prove.coalesced import coalesced_once
 from lanewise.prove.launches import BEST, Configuration
 from lanewise.target import Target, find
+
+ALLOCATED, EXECUTABLE = 2, 4  # flags of an ELF file's sections
 
 
 class CompileError(LanewiseError):
@@ -63,10 +68,10 @@ class Compiled:
     compile_seconds: float = 0.0
 
     @functools.cached_property
-    def machine_code(self) -> str:
-        """AMD's text without the target's name: two targets with the same one run the same program."""
-        names = (".amdgcn_target", "amdhsa.target:")
-        return "\n".join(line for line in self.assembly.splitlines() if not line.lstrip().startswith(names))
+    def machine_code(self) -> bytes:
+        """What is loaded of the binary, instructions and constants (AMD's descriptor of the kernel is one), without
+        names and source lines: two targets of a family with the same one run the same program."""
+        return b"".join(self.binary[start : start + size] for start, size in _loaded(self.binary, ALLOCATED))
 
 
 def triton_version() -> str:
@@ -79,7 +84,7 @@ def triton_version() -> str:
 # Targets for which Triton makes the very GPU IR (TTGIR) that it makes for another one, but for the name in it: up to
 # there AMD's backend asks for the family of the ISA (RDNA 3 and 3.5 are one to it), NVIDIA's for the generation (8 and
 # 9 are one, and 10 and 12, but for matrix products). Made once, it serves all; most of the time is spent before it.
-# Found in Triton's sources, and by compiling a sample of the product's configurations both ways: text and binary were
+# Found in Triton's sources, and by compiling a sample of the product's configurations both ways: the machine code was
 # the same, byte by byte.
 SAME_IR = {
     **dict.fromkeys(("gfx1101", "gfx1102", "gfx1103", "gfx1150", "gfx1151"), "gfx1100"),
@@ -121,7 +126,8 @@ def _compile(configuration: Configuration, target: Target, same: Compiled | None
     import triton
 
     begin = _processor_seconds()
-    with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
+    once = coalesced_once() if triton_version().startswith(SAME_IR_WITH) else contextlib.nullcontext()
+    with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder, once:
         warnings.simplefilter("ignore")  # Triton 3.9 announces the default of 3.10
         try:
             source = _source(configuration, target) if same is None else str(_renamed(same, target, Path(folder)))
@@ -260,10 +266,17 @@ def _resource_usage(binary: bytes) -> str:
 
 def code_bytes(elf: bytes) -> int:
     """Bytes of the executable sections of a 64-bit ELF file."""
+    return sum(size for _, size in _loaded(elf, EXECUTABLE))
+
+
+def _loaded(elf: bytes, flag: int) -> Iterator[tuple[int, int]]:
+    """Beginnings and sizes of an ELF file's sections of a program's own bytes that have a flag."""
     (table,) = struct.unpack_from("<Q", elf, 40)
     entry, count = struct.unpack_from("<HH", elf, 58)
-    sections = (struct.unpack_from("<IIQQQQ", elf, table + k * entry) for k in range(count))
-    return sum(size for _, kind, flags, _, _, size in sections if kind == 1 and flags & 4)  # PROGBITS, EXECINSTR
+    for k in range(count):
+        _, kind, flags, _, start, size = struct.unpack_from("<IIQQQQ", elf, table + k * entry)
+        if kind == 1 and flags & flag:  # PROGBITS
+            yield start, size
 
 
 def _pairs(pairs: tuple[tuple[str, int], ...], target: Target) -> list[list[Any]]:

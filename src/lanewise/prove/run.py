@@ -268,7 +268,8 @@ def prove(plan: Plan, progress: Callable[[int, int], None] = lambda done, total:
 
 
 def _jobs(plan: Plan, possible: Sequence[Target], by_case: Mapping[str, set[Configuration]]) -> list[Job]:
-    """What is executed, the longest first."""
+    """What is executed, the longest first; of equally long ones first one for each number of lanes, whose compilation
+    the others share in part (`coalesced`)."""
     groups: dict[str, list[Case]] = {}
     for case in plan.cases:
         groups.setdefault(case.group, []).append(case)
@@ -283,7 +284,9 @@ def _jobs(plan: Plan, possible: Sequence[Target], by_case: Mapping[str, set[Conf
                 known = tuple((case.name, _known(by_case[case.name], target, attributes)) for case in mine)
                 jobs.append(Job(known, target, attributes, orders, () if target == leader else others))
     jobs = [job for job in jobs if job.cases]
-    return sorted(jobs, key=lambda job: -job.length)
+    kinds = [(target.vendor, target.wave) for target in possible]
+    turns = {target: kinds[:place].count(kinds[place]) for place, target in enumerate(possible)}
+    return sorted(jobs, key=lambda job: (-job.length, turns[job.target]))
 
 
 def _builds(
