@@ -76,6 +76,7 @@ def test_the_measured_error_serves_between_the_least_and_the_bound():
     assert tolerance.sigma(1.0, 10.0, 0.1, 1000) == 1
     assert tolerance.sigma(1.0, 10.0, 50.0, 1000) == 10
     assert tolerance.sigma(1.0, 10.0, 0.1, tolerance.FEW - 1) == 10
+    assert tolerance.sigma(1.0, 10.0, 0.1, 32) == 1  # from so many elements on
 
 
 def test_what_cancels_is_held_against_a_gradient_that_does_not():

@@ -156,6 +156,22 @@ def test_the_suggested_code(name, code):
     assert adjoint(Call(F.linear, linear().args, linear=("0", "1"), batch=BATCH), "1").code is None
 
 
+@pytest.mark.parametrize("few", [True, False])
+def test_the_bound_of_a_sum_serves_only_where_few_elements_measure_little(few, monkeypatch):
+    size = tolerance.FEW - 1 if few else tolerance.FEW
+    trial, several = trial_of(Call(torch.tanh, (values(size),)), "0")
+    noise = Noise(trial, several, push_forward)
+    monkeypatch.setattr(noise, "bound", lambda direction: 0.5 * direction.norm)  # of a very long sum
+    sigma = noise.sigma(several[0]) / several[0].norm
+    assert sigma == 0.5 if few else sigma < 1e-3
+
+
+@pytest.mark.parametrize(("name", "code"), [("one-row", "LW103"), ("shifted", "LW104")])
+def test_without_a_gradient_in_float64_the_code_follows_from_zeros(name, code, monkeypatch):
+    monkeypatch.setattr(directions, "exact_gradient", lambda trial, direction: None)
+    assert adjoint(planted_call(linear(), "1", find_fault(name)), "1").code == code
+
+
 @pytest.mark.parametrize("known", [True, False], ids=["in float64", "from the right side"])
 @pytest.mark.parametrize("probe", [jvp, truth])
 def test_a_right_gradient_below_the_normal_numbers_is_inconclusive(probe, known, monkeypatch):

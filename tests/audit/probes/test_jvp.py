@@ -92,10 +92,18 @@ class Hinge(torch.autograd.Function):
         return grads[0] * (x > 0)
 
 
-def test_differences_step_less_where_a_kink_is_near():
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_differences_step_less_where_a_kink_is_near(scale):
     x = values(40)
     x[7] = 2e-4  # within the longest step, and not within the shortest
     u = torch.ones(40).double()
-    (got,) = central_difference(Call(Hinge.apply, (x.double(),)), "0", u)
-    torch.testing.assert_close(got, (x > 0).double(), rtol=1e-8, atol=1e-8)
+    (got,) = central_difference(Call(lambda x: scale * Hinge.apply(x), (x.double(),)), "0", u)
+    torch.testing.assert_close(got / scale, (x > 0).double(), rtol=1e-8, atol=1e-8)
     assert jvp(Call(Hinge.apply, (x,)), "0").ok
+
+
+def test_of_differences_that_never_agree_those_that_agree_best_serve():
+    """Values in steps of 1e-7 drown the shortest differences."""
+    x, u = values(40).double(), torch.ones(40).double()
+    (got,) = central_difference(Call(lambda x: 2 * x + (x * 1e7).round() / 1e7, (x,)), "0", u)
+    assert float((got - 3).norm()) < 5e-3 * 3 * 40**0.5

@@ -19,3 +19,11 @@ def test_chunks_make_no_difference(chunk, monkeypatch):
 
 def test_of_nothing():
     assert measure.dot(torch.zeros(0), torch.zeros(0)) == measure.norm(torch.zeros(0)) == 0
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_participation_counts_elements_of_any_scale(scale):
+    x = torch.zeros(20, dtype=torch.float64)
+    x[3:8] = scale
+    assert measure.participation(x) == pytest.approx(5)
+    assert measure.participation(x, minus=x) == 20

@@ -25,6 +25,27 @@ def test_a_fault_beyond_a_size_shows_against_slices_below_it():
     assert verdict.law == "certain"
 
 
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_a_small_batch_is_cut_too(count):
+    call = linear(n=count)
+    assert slices(call, "0").ok
+    assert slices(planted_call(call, "0", beyond(count - 1)), "0").outcome == "failed"
+
+
+def test_what_is_too_much_only_together_is_no_entry_s_own():
+    """Each part is within what rounding explains; the whole is not, and no region can be named."""
+    call = layer_norm()
+    healthy = slices(call, "0")
+
+    def apply(grad):  # parts have at most 14 of the 30 rows
+        return grad * (1 + 1.25 * healthy.tolerance / healthy.gradient_norm) if len(grad) == 30 else grad
+
+    verdict = slices(planted_call(call, "0", Fault("spread", "", "", apply)), "0")
+    assert verdict.outcome == "failed"
+    assert verdict.residual > verdict.tolerance
+    assert verdict.region is None
+
+
 @pytest.mark.parametrize("name", ["half-the-terms", "one-row", "nan"])
 def test_slices_of_what_is_shared_are_added(name):
     assert slices(linear(), "1").ok

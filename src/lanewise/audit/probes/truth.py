@@ -91,7 +91,7 @@ def _wrong(gradient: Tensor, exact: Tensor, allowed: float, limits: Tensor | Non
         return ~gradient.isfinite()
     difference = (gradient.double() - exact).abs()
     if limits is None:
-        limits = torch.full_like(exact, allowed / math.sqrt(max(1, exact.numel())) * PEAK)
+        limits = torch.full_like(exact, allowed / math.sqrt(exact.numel()) * PEAK)
         if norm(gradient, minus=exact) <= allowed:
             return torch.zeros_like(exact, dtype=torch.bool)
     return ~(difference <= limits)
