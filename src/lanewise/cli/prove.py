@@ -36,7 +36,7 @@ class Options(CommonOptions):
     """Targets, with commas between them; all of the table without this (with --quick one a family)."""
     quick: bool = False
     """Fewer inputs and targets, two orders of the waves, and only launches as Triton's JIT compiles them: about three
-    minutes of two cores; about fourteen without this."""
+    minutes of two cores; about a quarter of an hour without this."""
     jobs: int | None = None
     """Processes; as many as there are cores without this."""
     html: Path | None = None

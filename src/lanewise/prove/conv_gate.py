@@ -18,7 +18,8 @@ from lanewise.conv.problem import Problem, output_extent
 from lanewise.conv.sliced import memory_format
 from lanewise.prove.launches import BEST
 
-LIMITS = {torch.float32: 1e-6, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
+# fp32's is 3.5 times the worst of all targets: a number whose third bfloat16 is another one's shows at 4e-7.
+LIMITS = {torch.float32: 2.5e-7, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
 
 
 @dataclass(frozen=True)
