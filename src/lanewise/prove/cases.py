@@ -307,7 +307,7 @@ def _convolutions() -> Iterator[Case]:
             Layer(c=8, k=6, extent=(5, 4), windows=False, **steps, **far),
         ),
         ("2x2, 32 to 33 channels, fp16", DENSE, False, Layer(1, 32, 33, (4, 5), (2, 2), dtype=half, **padded, **last)),
-        ("3x3 on 3 channels, step 2, bf16", DENSE, False, Layer(1, 3, 8, (6, 5), (3, 3), (2, 2), (1, 1), dtype=brain)),
+        ("3x3 on 3 channels, step 2, bf16", DENSE, True, Layer(1, 3, 8, (6, 5), (3, 3), (2, 2), (1, 1), dtype=brain)),
         ("1x1, images past 2^31 and 2^32", POINTWISE, True, Layer(c=17, k=33, extent=(1, 12), **far)),
         ("1x1, 129 channels, fp16", WIDE, True, Layer(1, 129, 16, (1, 34), dtype=half)),
         ("depthwise, 2 for 1, images past 2^31 and 2^32", DEPTHWISE, True, Layer(k=6, **deep, **padded, **far)),
