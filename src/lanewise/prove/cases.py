@@ -306,6 +306,8 @@ def _convolutions() -> Iterator[Case]:
             False,
             Layer(c=8, k=6, extent=(5, 4), windows=False, **steps, **far),
         ),
+        # More weights along W than the compiler makes one turn of a loop of.
+        ("1x5, 3 to 5 channels", WINDOWS, False, Layer(1, 3, 5, (6, 9), (1, 5))),
         ("2x2, 32 to 33 channels, fp16", DENSE, False, Layer(1, 32, 33, (4, 5), (2, 2), dtype=half, **padded, **last)),
         ("3x3 on 3 channels, step 2, bf16", DENSE, True, Layer(1, 3, 8, (6, 5), (3, 3), (2, 2), (1, 1), dtype=brain)),
         ("1x1, images past 2^31 and 2^32", POINTWISE, True, Layer(c=17, k=33, extent=(1, 12), **far)),
