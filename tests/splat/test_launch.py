@@ -113,6 +113,16 @@ def test_what_differs_is_another_variant(kernel, args, constexprs):
     assert [len(variant.runs) for variant in kernel.variants] == [1, 1]
 
 
+@pytest.mark.parametrize("amd", [False, True])
+def test_a_large_tensor_is_another_variant_on_amd(kernel, amd, monkeypatch):
+    """AMD's variant for small tensors reads zeros past 2 GiB. `buffer` is in 128 bytes, whatever its shape."""
+    monkeypatch.setattr(_launch, "_BUFFERS", amd)
+    for reach in (2**31 - 1, 127, 128, 127):
+        monkeypatch.setattr(_launch, "_REACH", reach)
+        run(kernel, *SAME)
+    assert [len(variant.runs) for variant in kernel.variants] == ([1, 1] if amd else [3])
+
+
 def test_other_options_and_kernels_are_other_variants(kernel):
     run(kernel, *SAME)
     run(kernel, *SAME, num_warps=2)

@@ -58,8 +58,8 @@ def weight_grad(x: Tensor, dy: Tensor, dw: Tensor, problem: Problem, precision: 
 
 
 def _as_planes(x: Tensor, dy: Tensor, problem: Problem) -> tuple[Tensor, Tensor] | None:
-    """Both operands of a 1x1 layer as [images, channels, pixels] with pixels as neighbours; None where neither is, and
-    matrix instructions take them as they are, which those of 16 bits do."""
+    """Both operands of a 1x1 layer as [images, channels, pixels] with pixels as neighbours, copied where they are not;
+    None for such of 16 bits, which matrix instructions take as they are."""
     if x.element_size() == 4:
         return one_order(x, dy)
     planar = not usable(x)[1] and not usable(dy)[1] and flat(x) and flat(dy)

@@ -5,7 +5,6 @@ Every launch is one of the planner's slices, so that torch never sees a tensor t
 
 from __future__ import annotations
 
-import functools
 import math
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 
@@ -15,7 +14,7 @@ from torch.nn.functional import pad
 
 from lanewise.conv.precision import Precision, in_force
 from lanewise.conv.problem import Problem
-from lanewise.conv.sliced import is_channels_last, memory_format
+from lanewise.conv.sliced import memory_format
 
 SUM_ELEMENTS = 1 << 22  # of a gradient, that are in memory in fp64 at a time; a single image may be more
 # What one element of a weight's gradient sums in one call on a CPU. oneDNN adds in fp32 one after the other: 6.6e-6 off
@@ -50,11 +49,7 @@ def _sees_padding_alone(problem: Problem) -> bool:
 def input_grad(dy: Tensor, w: Tensor, problem: Problem, precision: Precision) -> Tensor:
     """The gradient of x [n, c, ...] from that of y [n, k, ...] and `w` [k, c / groups, ...]."""
     dy_, w_ = _wide(dy), _wide(w)
-    if problem.channels_last and not is_channels_last(w):  # torch takes the layout from x or w
-        x = _unwritten(dy_, problem.x_shape, problem.dims)
-    else:
-        x = _only_its_shape(problem.x_shape, dy_.dtype, dy_.device)
-    return _backward(dy_, x, w_, problem, precision, 0).to(dy.dtype)
+    return _backward(dy_, _only_its_shape(dy_, problem.x_shape, problem), w_, problem, precision, 0).to(dy.dtype)
 
 
 def weight_grad(x: Tensor, dy: Tensor, problem: Problem, precision: Precision) -> Tensor:
@@ -73,8 +68,7 @@ def weight_grad(x: Tensor, dy: Tensor, problem: Problem, precision: Precision) -
 
 def _weight_grad(x: Tensor, dy: Tensor, problem: Problem, precision: Precision) -> Tensor:
     x_ = _wide(x)
-    w = _only_its_shape(problem.w_shape, x_.dtype, x_.device)
-    return _backward(_wide(dy), x_, w, problem, precision, 1)
+    return _backward(_wide(dy), x_, _only_its_shape(x_, problem.w_shape, problem), problem, precision, 1)
 
 
 def bias_grad(dy: Tensor) -> Tensor:
@@ -103,15 +97,13 @@ def _wide(tensor: Tensor) -> Tensor:
     return tensor.to(_wide_dtype(tensor))
 
 
-@functools.lru_cache(maxsize=4096)
-def _only_its_shape(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """For an argument that torch asks for and does not read: a single number that claims to be a tensor."""
-    return torch.empty((), dtype=dtype, device=device).expand(shape)
-
-
-def _unwritten(like: Tensor, shape: tuple[int, ...], dims: int) -> Tensor:
-    """The same where torch takes the layout from it too: memory that nobody writes."""
-    return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=memory_format(dims, True))
+def _only_its_shape(like: Tensor, shape: tuple[int, ...], problem: Problem) -> Tensor:
+    """For an argument that torch asks for and does not read: a single element that claims to be a tensor. Where torch
+    takes the layout from it too, memory that nobody writes."""
+    if not problem.channels_last:
+        return like.new_empty(()).expand(shape)
+    format = memory_format(problem.dims, True)
+    return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=format)
 
 
 def _as_asked(tensor: Tensor, precision: Precision) -> AbstractContextManager[object]:

@@ -142,10 +142,15 @@ def _streams() -> Callable[[int], int]:
     return active.get_current_stream
 
 
+# For AMD Triton makes a variant of its own for tensors in at most so many bytes, which loads and stores through a
+# buffer: what it is given of a larger one, it reads as 0 and does not write.
+_BUFFERS, _REACH = torch.version.hip is not None, 2**31 - 1
+
+
 def _kinds(args: tuple[Any, ...]) -> tuple[list[Any], list[Any]]:
-    """What makes a difference of arguments: a tensor's dtype, and 16 behind it where its address is no multiple of
-    that; whether a whole number has 32 bits; the type of another. And what a launch takes: addresses for tensors. One
-    loop: this runs at every launch."""
+    """What makes a difference of arguments: a tensor's dtype, 16 behind it where its address is no multiple of that,
+    and on AMD whether it is large; whether a whole number has 32 bits; the type of another. And what a launch takes:
+    addresses for tensors. One loop: this runs at every launch."""
     kinds, values = [], []
     for x in args:
         if isinstance(x, Tensor):
@@ -153,6 +158,8 @@ def _kinds(args: tuple[Any, ...]) -> tuple[list[Any], list[Any]]:
             kinds.append(x.dtype)
             if address % 16:
                 kinds.append(16)
+            if _BUFFERS and x.untyped_storage().nbytes() > _REACH:
+                kinds.append("large")
             values.append(address)
         else:
             kinds.append(-(2**31) <= x < 2**31 if isinstance(x, int) else type(x))
