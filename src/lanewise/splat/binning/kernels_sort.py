@@ -42,29 +42,30 @@ def sort_lists(
     less."""
     pid = tl.program_id(0)
     begin, end = tl.load(coarse_bounds + pid), tl.load(coarse_bounds + pid + 1)
-    n0, n1, n2, n3 = 0, 0, 0, 0
+    up, down = 0, 0
     kept = tl.where(end - begin > CHUNK, end, begin)  # as far as keys are needed again
     for start in range(begin, end, CHUNK):
         if end - start > SMALL:
-            m0, m1, m2, m3 = _sort_chunk(keys, sorted_pairs, start, end, kept, CHUNK)
+            more_up, more_down = _sort_chunk(keys, sorted_pairs, start, end, kept, CHUNK)
         else:
-            m0, m1, m2, m3 = _sort_chunk(keys, sorted_pairs, start, end, kept, SMALL)
-        n0, n1, n2, n3 = n0 + m0, n1 + m1, n2 + m2, n3 + m3
-    store_counts(counts, pid, n0, n1, n2, n3, coarse_width, coarse_tiles, tile_width, tile_height)
+            more_up, more_down = _sort_chunk(keys, sorted_pairs, start, end, kept, SMALL)
+        up, down = up + more_up, down + more_down
+    n = up & 0xFFFF, up >> 16, down & 0xFFFF, down >> 16
+    store_counts(counts, pid, *n, coarse_width, coarse_tiles, tile_width, tile_height)
 
 
 @triton.jit
 def _sort_chunk(keys, sorted_pairs, begin, end, kept, BLOCK: tl.constexpr):
     """Sort keys[begin : begin + BLOCK] as far as `end`, in place as far as `kept`; how many of their pairs reach each
-    of the four tiles."""
+    of the upper and each of the lower two tiles: the left in the lower 16 bits, the right above them."""
     i = begin + tl.arange(0, BLOCK)
     here = i < end
     key = tl.sort(tl.load(keys + i, here, _BEHIND_ALL))
     pair = key.to(tl.int32)
     tl.store(sorted_pairs + i, pair, here)
     tl.store(keys + i, key, i < kept)
-    n0, n1 = tl.sum(pair & 1, 0), tl.sum((pair >> 1) & 1, 0)
-    return n0, n1, tl.sum((pair >> 2) & 1, 0), tl.sum((pair >> 3) & 1, 0)
+    up, down = (pair & 1) + ((pair & 2) << 15), ((pair >> 2) & 1) + ((pair & 8) << 13)
+    return tl.sum(up, 0), tl.sum(down, 0)
 
 
 @triton.jit
