@@ -151,35 +151,43 @@ def test_the_probe_allows_tf32_only_where_it_was_asked_for(direction, ours):
     assert not chooser.probe("ours", problem, CPU, "fp32").ok
 
 
-def test_a_choice_is_made_once_and_kept_on_the_disk(ours, monkeypatch):
-    ours(kernels(slowly))
+@pytest.fixture
+def gpu(monkeypatch):
+    """What stands for a GPU where nothing is launched."""
+    monkeypatch.setattr(backends, "versions", lambda device: {})
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    return torch.device("cuda", 0)
+
+
+def test_a_choice_is_made_once_and_kept_on_the_disk(ours, gpu, monkeypatch):
+    ours(kernels())
     problem = incident(3, 4, 5, 9)
     made = []
-    measure = chooser.measure
-    monkeypatch.setattr(chooser, "measure", lambda *arguments: made.append(arguments) or measure(*arguments))
-    assert chooser._measured(problem, CPU, "fp32") == "vendor"
-    assert chooser._measured(problem, CPU, "fp32") == "vendor"
+    monkeypatch.setattr(chooser, "measure", lambda *arguments: made.append(arguments) or Choice("vendor"))
+    assert chooser.choose(problem, gpu, "fp32") == "vendor"
+    assert chooser.choose(problem, gpu, "fp32") == "vendor"
     chooser._chosen.clear()
     chooser._choices.cache_clear()  # another process
-    assert chooser._measured(problem, CPU, "fp32") == "vendor"
+    assert chooser.choose(problem, gpu, "fp32") == "vendor"
     assert len(made) == 1
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)  # another flag is another question
-    chooser._measured(problem, CPU, "fp32")
-    chooser._measured(problem, CPU, "tf32")
-    chooser._measured(problem.along("forward"), CPU, "fp32")
+    chooser.choose(problem, gpu, "fp32")
+    chooser.choose(problem, gpu, "tf32")
+    chooser.choose(problem.along("forward"), gpu, "fp32")
     assert len(made) == 4
+    monkeypatch.setenv("LANEWISE_CONV", "ours")  # so is another wish
+    assert chooser.choose(problem, gpu, "fp32") == "ours"
 
 
-def test_inside_a_capture_only_what_was_chosen_before_is_used(ours, monkeypatch):
-    ours(kernels(slowly))
-    problem, device = incident(3, 4, 5, 9), torch.device("cuda")
-    monkeypatch.setattr(backends, "versions", lambda device: {})
+def test_inside_a_capture_only_what_was_chosen_before_is_used(ours, gpu, monkeypatch):
+    ours(kernels())
+    problem = incident(3, 4, 5, 9)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     with pytest.raises(UnsupportedError, match="Fix: run the model once before the capture, or set LANEWISE_CONV"):
-        chooser._measured(problem, device, "fp32")
+        chooser.choose(problem, gpu, "fp32")
     Choices({}).put(str((*astuple(problem), "fp32", *FLAGS)), Choice("ours"))
     chooser._choices.cache_clear()
-    assert chooser._measured(problem, device, "fp32") == "ours"
+    assert chooser.choose(problem, gpu, "fp32") == "ours"
 
 
 def test_measuring_leaves_random_numbers_and_modes_alone(ours):

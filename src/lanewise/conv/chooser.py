@@ -36,12 +36,8 @@ ROUNDS = 5  # of interleaved timings
 INEXACT = 16
 LEAST_MS = 0.5  # that a timing lasts, in repeats
 # What decides who runs in torch: `torch.backends.cudnn.enabled` and so on, as their attributes read them.
-FLAGS = (
-    torch._C._get_cudnn_enabled,
-    torch._C._get_cudnn_benchmark,
-    torch._C._get_cudnn_deterministic,
-    torch.are_deterministic_algorithms_enabled,
-)
+_enabled, _benchmark = torch._C._get_cudnn_enabled, torch._C._get_cudnn_benchmark
+_deterministic, _algorithms = torch._C._get_cudnn_deterministic, torch.are_deterministic_algorithms_enabled
 
 
 def convolve(
@@ -68,25 +64,26 @@ def choose(problem: Problem, device: torch.device, precision: Precision) -> Back
         UnsupportedError: nothing was chosen yet, and a CUDA graph is being captured.
     """
     asked = os.environ.get("LANEWISE_CONV", "auto")
-    if asked not in ("ours", "vendor", "auto"):
-        raise InputError("LANEWISE_CONV", got=repr(asked), expected="'ours', 'vendor' or 'auto'")
-    if asked == "vendor" or (asked == "auto" and device.type == "cpu"):
-        return "vendor"
-    if asked == "ours":
-        return "vendor" if backends.refusal(problem, device) else "ours"
-    return _measured(problem, device, precision)
+    flags = _enabled(), _benchmark(), _deterministic(), _algorithms()
+    question = (asked, problem, device, precision, *flags)
+    backend = _chosen.get(question)
+    if backend is None:
+        backend = _chosen[question] = _decide(*question)
+    return backend
 
 
 _lock = threading.Lock()  # backward passes of several devices run in threads of their own
 _chosen: dict[tuple[object, ...], Backend] = {}
 
 
-def _measured(problem: Problem, device: torch.device, precision: Precision) -> Backend:
-    flags = tuple(flag() for flag in FLAGS)
-    question = (problem, device, precision, flags)
-    if backend := _chosen.get(question):
-        return backend
+def _decide(asked: str, problem: Problem, device: torch.device, precision: Precision, *flags: bool) -> Backend:
+    if asked not in ("ours", "vendor", "auto"):
+        raise InputError("LANEWISE_CONV", got=repr(asked), expected="'ours', 'vendor' or 'auto'")
+    if asked == "vendor" or (asked == "auto" and device.type == "cpu"):
+        return "vendor"
     able = backends.refusal(problem, device) is None
+    if asked == "ours":
+        return "ours" if able else "vendor"
     known, key = _choices(device), str((*astuple(problem), precision, *flags))
     choice = known.get(key)
     if choice is None:
@@ -100,7 +97,6 @@ def _measured(problem: Problem, device: torch.device, precision: Precision) -> B
             candidates: tuple[Backend, ...] = ("vendor", "ours") if able else ("vendor",)
             choice = known.get(key) or measure(problem, device, precision, candidates)
             known.put(key, choice)
-    _chosen[question] = choice.backend
     return choice.backend
 
 

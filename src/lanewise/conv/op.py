@@ -95,12 +95,23 @@ def _run(
     window_bytes: int | None,
 ) -> Tensor:
     """`extents` are those of the result: of y, of x, or of the weight."""
-    steps = (tuple(stride), tuple(padding), tuple(dilation), groups)
     call = _call(
-        *(direction, first.shape, first.stride(), second.shape, second.stride(), tuple(extents), channels_last),
-        *(*steps, first.dtype, first.device, window_bytes),
+        direction,
+        first.shape,
+        first.stride(),
+        second.shape,
+        second.stride(),
+        tuple(extents),
+        channels_last,
+        tuple(stride),
+        tuple(padding),
+        tuple(dilation),
+        groups,
+        first.dtype,
+        first.device,
+        window_bytes,
     )
-    arithmetic = resolve(precision, first.device.type)
+    arithmetic = resolve(precision, "cuda" if first.is_cuda else first.device.type)
     if call.whole:
         part = chooser.convolve(arithmetic, call.problem, first, second, bias)
         if part.dtype != first.dtype:

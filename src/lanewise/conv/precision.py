@@ -11,6 +11,7 @@ import torch
 from lanewise.errors import InputError
 
 Precision = Literal["fp32", "tf32"]
+NOTHING = contextlib.nullcontext()
 
 
 def check_precision(precision: str | None) -> None:
@@ -38,7 +39,7 @@ def in_force(precision: Precision, device_type: str) -> contextlib.AbstractConte
     wanted = precision == "tf32"
     # What a CPU does for "tf32" is its user's choice, and anything is allowed.
     if before is None or (before in ("tf32", True)) == wanted or (wanted and device_type != "cuda"):
-        return contextlib.nullcontext()
+        return NOTHING
     return _changed(backend, before, wanted if isinstance(before, bool) else "tf32" if wanted else "ieee")
 
 

@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -54,17 +54,17 @@ class Problem:
     direction: Direction = "forward"
     dims: int = 2
 
-    @property
+    @functools.cached_property
     def x_shape(self) -> tuple[int, ...]:
         """[n, c, *spatial_in], with `dims` spatial dimensions."""
         return (self.n, self.c, *self.spatial_in[3 - self.dims :])
 
-    @property
+    @functools.cached_property
     def w_shape(self) -> tuple[int, ...]:
         """[k, c / groups, *kernel]."""
         return (self.k, self.c // self.groups, *self.kernel[3 - self.dims :])
 
-    @property
+    @functools.cached_property
     def y_shape(self) -> tuple[int, ...]:
         """[n, k, *spatial_out]."""
         return (self.n, self.k, *self.spatial_out[3 - self.dims :])
@@ -95,10 +95,11 @@ class Problem:
         }
 
     @functools.cached_property
-    def steps(self) -> tuple[list[int], list[int], list[int]]:
-        """Stride, padding and dilation as torch takes them, of the dimensions that the tensors have."""
+    def geometry(self) -> tuple[Any, ...]:
+        """Stride, padding, dilation, transposed, output padding and groups as torch takes them, of the dimensions that
+        the tensors have."""
         stride, padding, dilation = (list(v[3 - self.dims :]) for v in (self.stride, self.padding, self.dilation))
-        return stride, padding, dilation
+        return stride, padding, dilation, False, [0] * self.dims, self.groups
 
     def fits(self, window_bytes: int) -> bool:
         """Whether no tensor of this problem is larger than the window."""

@@ -5,14 +5,16 @@ Every launch is one of the planner's slices, so that torch never sees a tensor t
 
 from __future__ import annotations
 
+import functools
 import math
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from lanewise.conv.precision import Precision, in_force
+from lanewise.conv.precision import NOTHING, Precision, in_force
 from lanewise.conv.problem import Problem
 from lanewise.conv.sliced import memory_format
 
@@ -21,22 +23,25 @@ SUM_ELEMENTS = 1 << 22  # of a gradient, that are in memory in fp64 at a time; a
 # after 262,144 products, 5e-7 after these.
 CPU_PRODUCTS = 1024
 HALF = (torch.float16, torch.bfloat16)
+ONLY_X, ONLY_W = [True, False, False], [False, True, False]
 
 
 def forward(x: Tensor, w: Tensor, bias: Tensor | None, problem: Problem, precision: Precision) -> Tensor:
     """y [n, k, ...] of `x` [n, c, ...], `w` [k, c / groups, ...] and `bias` [k] or None, all of one dtype."""
-    geometry = problem.steps
-    if x.device.type != "cpu":
-        with _as_asked(x, precision):
-            return torch.convolution(x, w, bias, *geometry, False, [0] * problem.dims, problem.groups)
-    dtype, (stride, padding, dilation) = x.dtype, geometry
+    if x.is_cpu:
+        return _forward_on_cpu(x, w, bias, problem, precision)
+    with _as_asked(x, precision):
+        return torch.convolution(x, w, bias, *problem.geometry)
+
+
+def _forward_on_cpu(x: Tensor, w: Tensor, bias: Tensor | None, problem: Problem, precision: Precision) -> Tensor:
+    dtype, (stride, padding, *others) = x.dtype, problem.geometry
     if _sees_padding_alone(problem):
         x = pad(x, [zeros for zeros in reversed(padding) for _ in range(2)])
         padding = [0] * problem.dims
     operands = _wide(x), _wide(w), None if bias is None else _wide(bias)
     with _as_asked(x, precision):
-        y = torch.convolution(*operands, stride, padding, dilation, False, [0] * problem.dims, problem.groups)
-    return y.to(dtype)
+        return torch.convolution(*operands, stride, padding, *others).to(dtype)
 
 
 def _sees_padding_alone(problem: Problem) -> bool:
@@ -48,27 +53,28 @@ def _sees_padding_alone(problem: Problem) -> bool:
 
 def input_grad(dy: Tensor, w: Tensor, problem: Problem, precision: Precision) -> Tensor:
     """The gradient of x [n, c, ...] from that of y [n, k, ...] and `w` [k, c / groups, ...]."""
-    dy_, w_ = _wide(dy), _wide(w)
-    return _backward(dy_, _only_its_shape(dy_, problem.x_shape, problem), w_, problem, precision, 0).to(dy.dtype)
+    wide_dy, wide_w = (_wide(dy), _wide(w)) if dy.is_cpu else (dy, w)
+    x = _only_its_shape(wide_dy, problem.x_shape, problem)
+    dx = _backward(wide_dy, x, wide_w, problem, precision, ONLY_X)[0]
+    return dx if dx.dtype == dy.dtype else dx.to(dy.dtype)
 
 
 def weight_grad(x: Tensor, dy: Tensor, problem: Problem, precision: Precision) -> Tensor:
     """The gradient of w [k, c / groups, ...] from `x` [n, c, ...] and the gradient of y [n, k, ...]; of half precision
     in fp32 on a CPU."""
-    images = problem.n
-    if x.device.type == "cpu":
-        images = max(1, CPU_PRODUCTS // math.prod(problem.spatial_out))
-    if images >= problem.n:
+    if not x.is_cpu:
         return _weight_grad(x, dy, problem, precision)
+    images = max(1, CPU_PRODUCTS // math.prod(problem.spatial_out))
+    if images >= problem.n:
+        return _weight_grad(_wide(x), _wide(dy), problem, precision)
     total = torch.zeros(problem.w_shape, dtype=torch.float64)
     for some_x, some_dy in zip(x.split(images), dy.split(images), strict=True):
-        total += _weight_grad(some_x, some_dy, problem, precision)
+        total += _weight_grad(_wide(some_x), _wide(some_dy), problem, precision)
     return total.to(_wide_dtype(x))
 
 
 def _weight_grad(x: Tensor, dy: Tensor, problem: Problem, precision: Precision) -> Tensor:
-    x_ = _wide(x)
-    return _backward(_wide(dy), x_, _only_its_shape(x_, problem.w_shape, problem), problem, precision, 1)
+    return _backward(dy, x, _only_its_shape(x, problem.w_shape, problem), problem, precision, ONLY_W)[1]
 
 
 def bias_grad(dy: Tensor) -> Tensor:
@@ -80,38 +86,49 @@ def bias_grad(dy: Tensor) -> Tensor:
     return total.to(dy.dtype)
 
 
-def _backward(dy: Tensor, x: Tensor, w: Tensor, problem: Problem, precision: Precision, which: int) -> Tensor:
-    mask = [which == 0, which == 1, False]
-    geometry = (*problem.steps, False, [0] * problem.dims, problem.groups)
+def _backward(
+    dy: Tensor, x: Tensor, w: Tensor, problem: Problem, precision: Precision, mask: list[bool]
+) -> tuple[Any, Any, Any]:
     with _as_asked(dy, precision):
-        return torch.ops.aten.convolution_backward.default(dy, x, w, None, *geometry, mask)[which]
+        return torch.ops.aten.convolution_backward.default(dy, x, w, None, *problem.geometry, mask)
 
 
 def _wide_dtype(tensor: Tensor) -> torch.dtype:
-    return torch.float32 if tensor.device.type == "cpu" and tensor.dtype in HALF else tensor.dtype
+    return torch.float32 if tensor.dtype in HALF else tensor.dtype
 
 
 def _wide(tensor: Tensor) -> Tensor:
-    """In fp32 where torch would round its partial sums to half precision: on a CPU that leaves a third of a bf16
+    """A CPU's tensor in fp32, where torch would round its partial sums to half precision: that leaves a third of a bf16
     weight's gradient wrong after 262,144 products."""
     return tensor.to(_wide_dtype(tensor))
 
 
 def _only_its_shape(like: Tensor, shape: tuple[int, ...], problem: Problem) -> Tensor:
-    """For an argument that torch asks for and does not read: a single element that claims to be a tensor. Where torch
-    takes the layout from it too, memory that nobody writes."""
+    """For an argument that torch asks for and does not read: a view of some tensor that claims to have its shape. Where
+    torch takes the layout from it too, one that has the layout; where no view has room for that, memory that nobody
+    writes."""
     if not problem.channels_last:
-        return like.new_empty(()).expand(shape)
-    format = memory_format(problem.dims, True)
-    return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=format)
+        return like.as_strided(shape, (0,) * len(shape))
+    if math.prod(shape) > like.numel():
+        format = memory_format(problem.dims, True)
+        return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=format)
+    return like.as_strided(shape, _channels_last_strides(shape))
+
+
+@functools.lru_cache(maxsize=4096)
+def _channels_last_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return torch.empty(shape, device="meta", memory_format=memory_format(len(shape) - 2, True)).stride()
 
 
 def _as_asked(tensor: Tensor, precision: Precision) -> AbstractContextManager[object]:
     """Torch's flags as `precision` says, where it says anything, and no autocast: the operands were cast by whoever
     called."""
-    device = tensor.device.type
-    flags = in_force(precision, device) if tensor.dtype == torch.float32 else nullcontext()
-    if not (torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(device)):
+    autocast = torch._C._is_any_autocast_enabled()
+    if tensor.dtype != torch.float32 and not autocast:
+        return NOTHING
+    device = "cuda" if tensor.is_cuda else tensor.device.type
+    flags = in_force(precision, device) if tensor.dtype == torch.float32 else NOTHING
+    if not (autocast and torch.is_autocast_enabled(device)):
         return flags
     both = ExitStack()
     both.enter_context(torch.autocast(device, enabled=False))
