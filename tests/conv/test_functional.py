@@ -239,3 +239,15 @@ def test_only_the_gradients_that_are_asked_for_are_made(monkeypatch):
     made.clear()
     conv.conv2d(x.requires_grad_(), w.detach()).sum().backward()
     assert made == ["forward", "input_grad"]
+
+
+@pytest.mark.parametrize("function", [conv.conv2d, conv.conv_transpose2d])
+def test_tensors_without_memory_have_the_shape_that_torchs_have(function):
+    """Of any size: no window bounds what is not in memory."""
+    x = torch.empty(64, 96, 4096, 4096, device="meta", requires_grad=True)
+    w = torch.empty(96, 96, 3, 3, device="meta", requires_grad=True)
+    y = function(x, w, None, 2, 1)
+    assert y.device == x.device
+    assert y.shape == getattr(F, function.__name__)(x, w, None, 2, 1).shape
+    y.sum().backward()
+    assert (x.grad.shape, w.grad.shape) == (x.shape, w.shape)
