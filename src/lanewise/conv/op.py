@@ -338,13 +338,16 @@ def _operators() -> list[Callable[..., Tensor]]:
     fakes = (_fake_forward, _fake_input_grad, _fake_weight_grad, _fake_bias_grad)
     registered, eager = SimpleNamespace(), SimpleNamespace()
     rules = zip(_rules(registered), _rules(eager), strict=True)  # they look the operators up when they run
-    for name, body, run, fake, (rule, eager_rule) in zip(NAMES, bodies, direct, fakes, rules, strict=True):
+    counts = (3, 3, 2, 1)  # of tensors: two operands and a bias
+    for name, body, run, fake, (rule, eager_rule), tensors in zip(
+        NAMES, bodies, direct, fakes, rules, counts, strict=True
+    ):
         save = _save_shape if name == "bias_grad" else _save
-        custom = torch.library.custom_op(f"lanewise::convolution_{name}", body, mutates_args=())
+        custom: Any = torch.library.custom_op(f"lanewise::convolution_{name}", body, mutates_args=())
         custom.register_fake(fake)
         custom.register_autograd(rule, setup_context=save)
         setattr(registered, name, custom)
-        setattr(eager, name, operator(custom, run, save, eager_rule, differentiable=True))
+        setattr(eager, name, operator(custom, run, save, eager_rule, differentiable=True, tensors=tensors))
     return [getattr(eager, name) for name in NAMES]
 
 
