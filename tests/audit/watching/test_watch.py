@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from process_group import in_a_process_group
 from torch import nn
 from torch.nn import functional as F
 from torch.optim import optimizer as torch_optimizer
@@ -12,6 +13,7 @@ from watched import convnet, mlp, train
 
 from lanewise.audit import FindingError, FindingWarning, Watch, watch
 from lanewise.audit.faults import ALL_FAULTS, Fault, find_fault
+from lanewise.audit.finding import Finding
 from lanewise.audit.watching import pace, watcher
 from lanewise.audit.watching.norms import Norms
 from lanewise.audit.watching.probing import Probing
@@ -295,13 +297,11 @@ def test_autocast(name: str | None):
 
 
 def test_data_parallel(tmp_path: Path):
-    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
-    try:
-        model = nn.parallel.DistributedDataParallel(mlp(find_fault("shifted")))
-        running = train(model, 300)
-    finally:
-        torch.distributed.destroy_process_group()
-    assert [(f.code, f.operator) for f in running.findings] == [("LW404", "module.2 (FaultyLinear)")]
+    def found() -> list[Finding]:
+        return train(nn.parallel.DistributedDataParallel(mlp(find_fault("shifted"))), 300).findings
+
+    findings = in_a_process_group(tmp_path, found)
+    assert [(f.code, f.operator) for f in findings] == [("LW404", "module.2 (FaultyLinear)")]
 
 
 @pytest.mark.slow
