@@ -12,7 +12,7 @@ from watched import convnet, mlp, train
 
 from lanewise.audit import FindingError, FindingWarning, Watch, watch
 from lanewise.audit.faults import ALL_FAULTS, Fault, find_fault
-from lanewise.audit.watching import watcher
+from lanewise.audit.watching import budget
 from lanewise.audit.watching.probing import Probing
 from lanewise.errors import InputError
 
@@ -72,8 +72,8 @@ def test_a_fault_of_an_input_gradient_is_found_in_its_own_layer(name: str):
 def test_after_the_first_steps_close_looks_take_their_share_of_the_time(share: float, monkeypatch):
     """A step lasts two seconds here, and a close look one more."""
     clock, looks = [0.0], []
-    monkeypatch.setattr(watcher, "FIRST", 8)
-    monkeypatch.setattr(watcher.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(budget, "FIRST", 8)
+    monkeypatch.setattr(budget.time, "perf_counter", lambda: clock[0])
 
     def judged(self: Probing, step: int) -> list:
         looks.append(step)
@@ -93,6 +93,17 @@ def test_after_the_first_steps_close_looks_take_their_share_of_the_time(share: f
     assert looks[:4] == [0, 2, 4, 6]
     assert len(later) - 1 <= share * 2.0 * 50
     assert len(later) == {0.0: 0, 0.1: 10, 1.0: 21}[share]
+
+
+def test_a_resumed_run_counts_on_and_is_looked_at_as_closely_as_a_new_one(tmp_path: Path):
+    path, model = tmp_path / "watch.jsonl", mlp(ZERO)
+    running = train(model, 60, every=10, share=0.0, step=1003, log=path)
+    (finding,) = running.findings
+    assert finding.evidence["step"] == 1040  # zero for 20 steps in 1030; the next look asks why
+    assert running.step == 1041
+    steps = [line["step"] for line in map(json.loads, path.read_text().splitlines())]
+    assert (steps[0], steps[-1]) == (1003, 1041)
+    assert {1010, 1020, 1030, 1040} <= set(steps)
 
 
 # --- what it does to a run
@@ -201,7 +212,12 @@ def test_the_log_has_a_line_for_everything(tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"every": 0}, "every: got 0"), ({"on_finding": "shout"}, "on_finding: got 'shout'"), ({"optimizer": [3]}, "int")],
+    [
+        ({"every": 0}, "every: got 0"),
+        ({"step": -1}, "step: got -1"),
+        ({"on_finding": "shout"}, "on_finding: got 'shout'"),
+        ({"optimizer": [3]}, "int"),
+    ],
 )
 def test_bad_arguments_are_refused(options: dict, message: str):
     with pytest.raises(InputError, match=message):

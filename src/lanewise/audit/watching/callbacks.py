@@ -19,10 +19,10 @@ class _Running:
         self._options = options
         self.watch: Watch | None = None
 
-    def begin(self, model: nn.Module) -> None:
-        """Watch this model; steps of whatever optimizer holds its parameters count."""
+    def begin(self, model: nn.Module, step: int) -> None:
+        """Watch this model from this step on; steps of whatever optimizer holds its parameters count."""
         self.end()
-        self.watch = watch(model, **self._options)
+        self.watch = watch(model, step=step, **self._options)
 
     def end(self) -> None:
         """Take all hooks away; `watch` keeps what was found."""
@@ -52,7 +52,7 @@ def lightning_callback(**options: Any) -> Any:
             self.running = _Running(options)
 
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-            self.running.begin(pl_module)
+            self.running.begin(pl_module, trainer.global_step)
 
         def on_train_end(self, trainer: Any, pl_module: Any) -> None:
             self.running.end()
@@ -85,7 +85,7 @@ def transformers_callback(**options: Any) -> Any:
             self.running = _Running(options)
 
         def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
-            self.running.begin(model)
+            self.running.begin(model, state.global_step)
 
         def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             self.running.end()

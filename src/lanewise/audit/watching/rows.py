@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lanewise.audit.watching.alarm import Alarm
 from lanewise.audit.watching.parameters import local
 
 PERIOD = 1024  # rows after which a pattern of waves and blocks repeats at the latest
@@ -71,6 +72,15 @@ def patterns(names: Sequence[str], counts: Tensor) -> Iterator[Pattern]:
             if where is not None:
                 yield Pattern(name, where, total[1], total[0])
                 break
+
+
+def judge(step: int, names: Sequence[str], counts: Tensor) -> Iterator[Alarm]:
+    """What the counts of a step say, on the host."""
+    for pattern in patterns(names, counts):
+        others = ", ".join(name for name in names if name != pattern.parameter)
+        evidence = {"rows lost": pattern.lost, "rows that live elsewhere": pattern.live, "where": pattern.where}
+        cause = f"lost where {pattern.where}, while {others} live there"
+        yield Alarm("LW401", pattern.parameter, step, pattern.chance, cause, evidence)
 
 
 def _folded(marked: Tensor, length: int) -> Tensor:

@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from lanewise.audit.finding import Finding
 from lanewise.audit.watching import rows
 from lanewise.audit.watching.alarm import Alarm
+from lanewise.audit.watching.budget import SHARE, Budget
 from lanewise.audit.watching.hooks import on_steps
 from lanewise.audit.watching.jumps import Jumps
 from lanewise.audit.watching.mailbox import Mailbox
@@ -26,32 +27,20 @@ from lanewise.audit.watching.replay import Replay
 from lanewise.audit.watching.telling import OnFinding, Teller
 from lanewise.audit.watching.trace import Passed, Trace, compiled
 from lanewise.audit.watching.updates import Updates
-from lanewise.audit.watching.zeros import UNKNOWN, Zeros, reason
+from lanewise.audit.watching.zeros import UNKNOWN, Zeros, dead, reason
 from lanewise.errors import InputError
 
 EVERY = 25
-FIRST = 500  # steps in which every look is a close one: what is wrong is mostly wrong from the start
-SHARE = 0.01  # of the time after those
 
 
-def watch(
-    model: Model,
-    optimizer: Optimizer | Sequence[Optimizer] | None = None,
-    *,
-    every: int = EVERY,
-    share: float = SHARE,
-    on_finding: OnFinding = "warn",
-    log: Path | str | None = None,
-    probe: bool = True,
-    seed: int = 0,
-) -> Watch:
-    """Watch a model while it trains.
+class Watch:
+    """Watch a model while it trains: `watch(model, optimizer)`.
 
     Everything starts with this call and ends with `close`, or with the `with` block. Steps are noticed by hooks on the
-    optimizer. Each step costs the norms of the gradients, a few launches that nobody waits for; every `every` steps the
-    norms are read. In the first 500 steps that look is a close one: updates are compared, and one layer is probed with
-    its real inputs. Later there are as many close looks as a share of the time pays for, and those that a gradient of
-    zero asks for.
+    optimizer; a loop without a torch optimizer calls `before_step` and `after_step` itself around each update. Each
+    step costs the norms of the gradients, a few launches that nobody waits for; every `every` steps the norms are read.
+    In the first 500 steps that look is a close one: updates are compared, and one layer is probed with its real inputs.
+    Later there are as many close looks as a share of the time pays for, and those that a gradient of zero asks for.
 
     Args:
         model: a module; or a mapping from names to leaf tensors, or a function that returns one, which is asked anew at
@@ -64,25 +53,15 @@ def watch(
         log: file to which a line of JSON is appended for everything that happens.
         probe: whether layers are probed.
         seed: of what is random here. torch's own generators are never touched.
+        step: number of the first step: how many a run that is resumed has taken before.
 
-    Returns:
-        the running watch.
+    Attributes:
+        step: steps completed, those before the watch began included.
+        notes: what a reader should know: parameters that are unused, layers that are not probed, and why.
 
     Raises:
         InputError: an argument cannot be used.
         StorageError: the log cannot be written.
-    """
-    return Watch(model, optimizer, every=every, share=share, on_finding=on_finding, log=log, probe=probe, seed=seed)
-
-
-class Watch:
-    """A running watch; see `watch`.
-
-    A loop without a torch optimizer calls `before_step` and `after_step` itself around each update.
-
-    Attributes:
-        step: steps completed since the watch began.
-        notes: what a reader should know: parameters that are unused, layers that are not probed, and why.
     """
 
     def __init__(
@@ -96,14 +75,14 @@ class Watch:
         log: Path | str | None = None,
         probe: bool = True,
         seed: int = 0,
+        step: int = 0,
     ) -> None:
-        if not 0 <= share <= 1:
-            raise InputError("share", got=repr(share), expected="a share of the time, from 0 to 1")
         if not isinstance(every, int) or isinstance(every, bool) or every < 1:
             raise InputError("every", got=repr(every), expected="a whole number of steps, at least 1")
-        self.every, self.share, self.step = every, share, 0
-        self._taken, self._since = 0.0, time.perf_counter()  # by close looks, and since when, in seconds
-        self._affordable = True
+        if not isinstance(step, int) or isinstance(step, bool) or step < 0:
+            raise InputError("step", got=repr(step), expected="a whole number of steps, at least 0")
+        self.every, self.step, self._first = every, step, step
+        self._budget, self._affordable = Budget(share), True
         self.notes: dict[str, str] = {}
         self._parameters, self._teller = Parameters(model), Teller(on_finding, log)
         self._mail, self._norms = Mailbox(), Norms(every)
@@ -119,7 +98,7 @@ class Watch:
         self._explained: set[str] = set()  # of which the reason is known
         self._zero: dict[str, int] = {}  # parameters whose gradient is zero for a reason to be found, and for how long
         self._random = random.Random(seed)
-        self._recorded = -1  # the newest step whose norms are known
+        self._recorded = step - 1  # the newest step whose norms are known
         self._handles = on_steps(
             optimizer,
             lambda: list(self._parameters.current().values()),
@@ -127,7 +106,9 @@ class Watch:
             self.after_step,
         )
         self._closed = False
-        self._teller.write("start", 0, every=every, parameters=len(self._parameters.current()), torch=torch.__version__)
+        self._teller.write(
+            "start", step, every=every, parameters=len(self._parameters.current()), torch=torch.__version__
+        )
         self._listen()
 
     # --- the run
@@ -194,7 +175,7 @@ class Watch:
             self._explain_zeros(gradients)
             if self._probing is not None:
                 self.alarm(self._probing.judge(self.step))
-            self._taken += time.perf_counter() - begin
+            self._budget.spend(time.perf_counter() - begin)
 
     def after_step(self) -> None:
         """The parameters have changed."""
@@ -204,7 +185,7 @@ class Watch:
             begin = time.perf_counter()
             with torch.no_grad():
                 self._compare_updates(self._parameters.current())
-            self._taken += time.perf_counter() - begin
+            self._budget.spend(time.perf_counter() - begin)
         self.step += 1
         self._listen()
 
@@ -225,7 +206,7 @@ class Watch:
             self._norms.send(self._mail, self._recorded, self._judge_norms)
             self._mail.collect(wait=True)
             if self._parameters.module is None:
-                self.alarm([_dead(name, self._recorded, steps, UNKNOWN.text) for name, steps in self._zero.items()])
+                self.alarm([dead(name, self._recorded, steps, UNKNOWN.text) for name, steps in self._zero.items()])
         finally:
             covered = [] if self._probing is None else self._probing.covered()
             self._teller.write("end", self.step, findings=len(self.findings), notes=self.notes, coverage=covered)
@@ -255,19 +236,11 @@ class Watch:
     def _listen(self) -> None:
         """Before a step that is looked at closely, have hooks in place."""
         module = self._parameters.module
-        self._affordable = module is None or bool(self._zero) or self._pays()
+        self._affordable = module is None or bool(self._zero) or self._budget.allows(self.step - self._first)
         if self._closely and module is not None and (self._zero or not self._order):
             self._trace = Trace(module)
         if self._closely and self._probing is not None:
             self._probing.arm()
-
-    def _pays(self) -> bool:
-        """Whether close looks have taken less than their share of the time, which counts from the 500th step."""
-        now = time.perf_counter()
-        if self.step < FIRST:
-            self._taken, self._since = 0.0, now
-            return True
-        return self._taken < self.share * (now - self._since)
 
     def _judge_norms(self, block: Block) -> None:
         self._teller.write("norms", block.first + len(block.values) - 1, norm=_total(block))
@@ -289,7 +262,7 @@ class Watch:
             self._explained.add(name)
             why = UNKNOWN if passed is None else reason(self._parameters.owner(name)[0], passed)
             if why.lost:
-                self.alarm([_dead(name, self.step, steps, why.text)])
+                self.alarm([dead(name, self.step, steps, why.text)])
                 continue
             self.notes[name] = why.text
             self._teller.write("zero", self.step, parameter=name, reason=why.text)
@@ -311,15 +284,7 @@ class Watch:
             if not any(g.is_sparse for g in chosen):
                 counts = rows.count(chosen)
                 counts = counts if valid is None else counts * valid
-                self._mail.send(counts, lambda counts, names=names: self._judge_rows(step, names, counts))
-
-    def _judge_rows(self, step: int, names: Sequence[str], counts: Tensor) -> None:
-        for pattern in rows.patterns(names, counts):
-            evidence = {"rows lost": pattern.lost, "rows that live elsewhere": pattern.live, "where": pattern.where}
-            cause = (
-                f"lost where {pattern.where}, while {', '.join(n for n in names if n != pattern.parameter)} live there"
-            )
-            self.alarm([Alarm("LW401", pattern.parameter, step, pattern.chance, cause, evidence)])
+                self._mail.send(counts, lambda counts, names=names: self.alarm(rows.judge(step, names, counts)))
 
     def _compare_updates(self, parameters: Mapping[str, Tensor]) -> None:
         found = self._updates.after(parameters)
@@ -334,9 +299,7 @@ class Watch:
             self._teller.tell(alarm.finding(self._parameters))
 
 
-def _dead(name: str, step: int, steps: int, cause: str) -> Alarm:
-    # A gradient that rounds to exactly zero in every element for so many steps has no law: the layers were asked.
-    return Alarm("LW401", name, step, 0.0, cause, {"steps with a gradient of exactly zero": steps})
+watch = Watch  # as a verb: `with watch(model, optimizer):`
 
 
 def _total(block: Block) -> float:
