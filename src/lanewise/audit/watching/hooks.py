@@ -68,7 +68,8 @@ def on_steps(
 
 def _with_gradients(args: tuple[Any, ...], kwargs: dict[str, Any], then: Callable[[], None]) -> _Arguments | None:
     """Call `then` when the gradients of a step are there: now, or from its closure; that step's arguments instead."""
-    closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+    stepping, *rest = args
+    closure = kwargs.get("closure", rest[0] if rest else None)
     if not callable(closure):
         then()
         return None
@@ -82,7 +83,7 @@ def _with_gradients(args: tuple[Any, ...], kwargs: dict[str, Any], then: Callabl
 
     if "closure" in kwargs:
         return args, kwargs | {"closure": evaluate}
-    return (args[0], evaluate, *args[2:]), kwargs
+    return (stepping, evaluate, *rest[1:]), kwargs
 
 
 def _inside(stepping: Optimizer) -> bool:

@@ -39,7 +39,14 @@ class Norms:
         self._names: tuple[str, ...] = ()
         self._table: Tensor | None = None
         self._columns: dict[tuple[str, ...], Tensor] = {}
+        self._kept: dict[str, Tensor] = {}
         self._excused = False
+
+    def keep(self, gradients: Mapping[str, Tensor]) -> None:
+        """Take these norms for those of the row that comes, whatever happens to the gradients until then."""
+        if gradients:
+            device = local(next(iter(gradients.values()))).device
+            self._kept |= zip(gradients, _norms([local(g) for g in gradients.values()], device).unbind(), strict=True)
 
     def record(
         self,
@@ -49,7 +56,7 @@ class Norms:
         excused: bool = False,
         valid: Tensor | None = None,
     ) -> None:
-        """Add a row; three or four launches on a GPU, and no word from it.
+        """Add a row; three or four launches on a GPU (two more where norms were kept), and no word from it.
 
         Args:
             names: of all parameters.
@@ -65,7 +72,13 @@ class Norms:
             self._names, self._columns, self._rows = names, {}, 0
             self._table = torch.full((self._most, len(names)), ABSENT, device=device)
         row = self._table[self._rows % self._most].fill_(ABSENT)
-        row[self._places(tuple(gradients), device)] = _norms([local(g) for g in gradients.values()], device)
+        kept = {name: norm.to(device) for name, norm in self._kept.items() if name in gradients}
+        fresh = [name for name in gradients if name not in kept]
+        if fresh:
+            row[self._places(tuple(fresh), device)] = _norms([local(gradients[name]) for name in fresh], device)
+        if kept:
+            row[self._places(tuple(kept), device)] = torch.stack(list(kept.values()))
+        self._kept = {name: norm for name, norm in self._kept.items() if name not in gradients}
         if valid is not None:
             row.copy_(torch.where(valid, row, ABSENT))
         self._rows += 1

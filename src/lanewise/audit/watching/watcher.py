@@ -16,6 +16,7 @@ from lanewise.audit.finding import Finding
 from lanewise.audit.watching import rows
 from lanewise.audit.watching.alarm import Alarm
 from lanewise.audit.watching.budget import SHARE, Budget
+from lanewise.audit.watching.clipping import OnClipping
 from lanewise.audit.watching.hooks import on_steps
 from lanewise.audit.watching.jumps import Jumps
 from lanewise.audit.watching.mailbox import Mailbox
@@ -99,12 +100,15 @@ class Watch:
         self._zero: dict[str, int] = {}  # parameters whose gradient is zero for a reason to be found, and for how long
         self._random = random.Random(seed)
         self._recorded = step - 1  # the newest step whose norms are known
-        self._handles = on_steps(
-            optimizer,
-            lambda: list(self._parameters.current().values()),
-            lambda stepping: self.before_step(optimizer=stepping),
-            self.after_step,
-        )
+        self._handles = [
+            *on_steps(
+                optimizer,
+                lambda: list(self._parameters.current().values()),
+                lambda stepping: self.before_step(optimizer=stepping),
+                self.after_step,
+            ),
+            OnClipping(self._before_clipping),
+        ]
         self._closed = False
         self._teller.write(
             "start", step, every=every, parameters=len(self._parameters.current()), torch=torch.__version__
@@ -220,6 +224,12 @@ class Watch:
         self.close()
 
     # --- what is looked at
+
+    def _before_clipping(self, clipped: Sequence[Tensor]) -> None:
+        own = {id(p) for p in clipped}
+        parameters = self._parameters.current().items()
+        with torch.no_grad():
+            self._norms.keep({name: p.grad for name, p in parameters if id(p) in own and p.grad is not None})
 
     def _execution(self) -> tuple[dict[str, int], dict[int, str]]:
         """Of each parameter the number of its layer in the order of execution, and how findings call the layers."""
