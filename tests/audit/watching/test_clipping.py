@@ -40,14 +40,14 @@ def test_the_origin_of_nan_is_not_lost_in_clipping(clip):
     running = run(mlp(find_fault("nan")), 3, clip, lambda step: 1.0)
     (finding,) = running.findings
     assert (finding.code, finding.operator, finding.argument) == ("LW403", "2 (FaultyLinear)", "weight")
-    assert "in a parameter's gradient alone" in finding.cause
+    assert "in a parameter's gradient alone" in str(finding.cause)
 
 
 def test_with_a_function_that_nobody_sees_the_finding_says_so():
     running = run(mlp(find_fault("nan")), 3, lambda model: ORIGINAL(model.parameters(), 0.1), lambda step: 1.0)
     (finding,) = running.findings
     assert finding.evidence["finite"] == 0
-    assert "torch.nn.utils.clip_grad_norm_" in finding.cause
+    assert "torch.nn.utils.clip_grad_norm_" in str(finding.cause)
 
 
 def test_a_jump_is_one_from_before_clipping():
@@ -82,7 +82,7 @@ def test_norms_of_a_clipping_are_for_its_step_alone():
 
 @pytest.mark.parametrize("which", ["generator", "one", "none"])
 def test_what_is_clipped_has_the_same_bits(which: str):
-    def clipped(clip: Callable[..., Tensor]) -> list[Tensor]:
+    def clipped(clip: Callable[..., Tensor]) -> list[Tensor | None]:
         model = mlp()
         model(torch.ones(4, 16)).sum().backward()
         given = {"generator": model.parameters(), "one": model[0].weight, "none": []}[which]
@@ -91,7 +91,7 @@ def test_what_is_clipped_has_the_same_bits(which: str):
     plain = clipped(ORIGINAL)
     with watch(mlp(), []):
         seen = clipped(utils.clip_grad_norm_)
-    assert all(torch.equal(a, b) for a, b in zip(plain, seen, strict=True))
+    torch.testing.assert_close(plain, seen, rtol=0, atol=0)
 
 
 def test_the_last_watch_that_closes_puts_torchs_function_back():
