@@ -80,6 +80,22 @@ def test_norms_of_a_clipping_are_for_its_step_alone():
         torch.testing.assert_close(block.values[0].float(), counts * (2 + step))
 
 
+def test_norms_of_a_clipping_of_several_optimizers_are_for_each_of_their_steps():
+    """The parameters are clipped together, and stepped in two parts, the later layers first."""
+    model, norms = mlp(), []
+    parts = [model[4].parameters(), [*model[0].parameters(), *model[2].parameters()]]
+    optimizers = [torch.optim.SGD(part, 1e-3) for part in parts]
+    with watch(model, optimizers, every=1, on_finding="ignore", probe=False) as running:
+        running._judge_norms = norms.append  # type: ignore[method-assign]
+        for i, p in enumerate(model.parameters()):
+            p.grad = torch.zeros_like(p)
+            p.grad.view(-1)[0] = 1.0 + i
+        utils.clip_grad_norm_(model.parameters(), 0.1)
+        for optimizer in optimizers:
+            optimizer.step()
+    assert [block.values[0].tolist() for block in norms] == [[-1, -1, -1, -1, 5, 6], [1, 2, 3, 4, -1, -1]]
+
+
 @pytest.mark.parametrize("which", ["generator", "one", "none"])
 def test_what_is_clipped_has_the_same_bits(which: str):
     def clipped(clip: Callable[..., Tensor]) -> list[Tensor | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -39,14 +39,14 @@ class Norms:
         self._names: tuple[str, ...] = ()
         self._table: Tensor | None = None
         self._columns: dict[tuple[str, ...], Tensor] = {}
-        self._kept: dict[str, Tensor] = {}
+        self._kept: dict[str, tuple[Tensor, int]] = {}  # of each a vector of norms, and its place there
         self._excused = False
 
     def keep(self, gradients: Mapping[str, Tensor]) -> None:
         """Take these norms for those of the row that comes, whatever happens to the gradients until then."""
         if gradients:
-            device = local(next(iter(gradients.values()))).device
-            self._kept |= zip(gradients, _norms([local(g) for g in gradients.values()], device).unbind(), strict=True)
+            norms = _norms([local(g) for g in gradients.values()], local(next(iter(gradients.values()))).device)
+            self._kept |= {name: (norms, i) for i, name in enumerate(gradients)}
 
     def record(
         self,
@@ -56,7 +56,7 @@ class Norms:
         excused: bool = False,
         valid: Tensor | None = None,
     ) -> None:
-        """Add a row; three or four launches on a GPU (two more where norms were kept), and no word from it.
+        """Add a row; three or four launches on a GPU (one more where norms were kept), and no word from it.
 
         Args:
             names: of all parameters.
@@ -72,13 +72,11 @@ class Norms:
             self._names, self._columns, self._rows = names, {}, 0
             self._table = torch.full((self._most, len(names)), ABSENT, device=device)
         row = self._table[self._rows % self._most].fill_(ABSENT)
-        kept = {name: norm.to(device) for name, norm in self._kept.items() if name in gradients}
-        fresh = [name for name in gradients if name not in kept]
+        fresh = [name for name in gradients if name not in self._kept]
         if fresh:
             row[self._places(tuple(fresh), device)] = _norms([local(gradients[name]) for name in fresh], device)
-        if kept:
-            row[self._places(tuple(kept), device)] = torch.stack(list(kept.values()))
-        self._kept = {name: norm for name, norm in self._kept.items() if name not in gradients}
+        for present, norms in self._taken(gradients):
+            row[self._places(present, device)] = norms.to(device)
         if valid is not None:
             row.copy_(torch.where(valid, row, ABSENT))
         self._rows += 1
@@ -95,6 +93,18 @@ class Norms:
         values, names, excused = self._table[: min(self._rows, self._most)].clone(), self._names, self._excused
         self._rows, self._excused = 0, False
         mail.send(values, lambda v: then(Block(names, step - len(v) + 1, v.double(), excused)))
+
+    def _taken(self, gradients: Mapping[str, Tensor]) -> Iterator[tuple[tuple[str, ...], Tensor]]:
+        """Names and norms of those gradients whose norms were kept; they are kept no longer."""
+        taken: dict[int, tuple[Tensor, list[str], list[int]]] = {}
+        for name in gradients:
+            if name in self._kept:
+                norms, i = self._kept.pop(name)
+                _, names, at = taken.setdefault(id(norms), (norms, [], []))
+                names.append(name)
+                at.append(i)
+        for norms, names, at in taken.values():
+            yield tuple(names), norms if at == list(range(len(norms))) else norms[at]
 
     def _places(self, present: tuple[str, ...], device: torch.device) -> Tensor:
         if present not in self._columns:
