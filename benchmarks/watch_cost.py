@@ -25,8 +25,7 @@ from _tables import table
 from conv_resnet50 import resnet50
 from torch.nn import functional as F
 
-from lanewise.audit.watching.budget import FIRST
-from lanewise.audit.watching.watcher import EVERY, watch
+from lanewise.audit.watching.watcher import EVERY, FIRST, watch
 from lanewise.demo import write_capture
 from lanewise.train import RunFolder, TrainConfig, resolve_device, silent
 from lanewise.train import watching as trainer_watch

@@ -41,7 +41,8 @@ def operator(
         def forward(ctx: Any, *args: Any) -> Any:
             output = forward(*args)
             outputs = (output,) if isinstance(output, Tensor) else output
-            ctx.mark_non_differentiable(*(x for x in outputs if not x.is_floating_point()))
+            if whole := [x for x in outputs if not x.is_floating_point()]:
+                ctx.mark_non_differentiable(*whole)
             ctx.set_materialize_grads(False)  # no zeros for outputs that nobody differentiates
             setup_context(ctx, args, output)
             return output

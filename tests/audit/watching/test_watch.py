@@ -12,7 +12,8 @@ from watched import convnet, mlp, train
 
 from lanewise.audit import FindingError, FindingWarning, Watch, watch
 from lanewise.audit.faults import ALL_FAULTS, Fault, find_fault
-from lanewise.audit.watching import budget
+from lanewise.audit.watching import pace, watcher
+from lanewise.audit.watching.norms import Norms
 from lanewise.audit.watching.probing import Probing
 from lanewise.errors import InputError
 
@@ -72,8 +73,8 @@ def test_a_fault_of_an_input_gradient_is_found_in_its_own_layer(name: str):
 def test_after_the_first_steps_close_looks_take_their_share_of_the_time(share: float, monkeypatch):
     """A step lasts two seconds here, and a close look one more."""
     clock, looks = [0.0], []
-    monkeypatch.setattr(budget, "FIRST", 8)
-    monkeypatch.setattr(budget.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(watcher, "FIRST", 8)
+    monkeypatch.setattr(pace.time, "perf_counter", lambda: clock[0])
 
     def judged(self: Probing, step: int) -> list:
         looks.append(step)
@@ -104,6 +105,36 @@ def test_a_resumed_run_counts_on_and_is_looked_at_as_closely_as_a_new_one(tmp_pa
     steps = [line["step"] for line in map(json.loads, path.read_text().splitlines())]
     assert (steps[0], steps[-1]) == (1003, 1041)
     assert {1010, 1020, 1030, 1040} <= set(steps)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 1.0])
+def test_after_the_first_steps_norms_take_half_of_that_share_but_are_there_at_every_look(share: float, monkeypatch):
+    """A step lasts two seconds here, and its norms one more. On a CPU a step is looked into at once, which needs every
+    one of them; so this watch does not."""
+    clock, steps = [0.0], []
+    monkeypatch.setattr(watcher, "FIRST", 8)
+    monkeypatch.setattr(watcher, "Replay", lambda module: None)
+    monkeypatch.setattr(pace.time, "perf_counter", lambda: clock[0])
+    record = Norms.record
+
+    def recorded(self: Norms, step: int, *args, **kwargs) -> None:
+        steps.append(step)
+        clock[0] += 1.0
+        record(self, step, *args, **kwargs)
+
+    monkeypatch.setattr(Norms, "record", recorded)
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with watch(model, optimizer, every=20, share=share, probe=False) as running:
+        for _ in range(208):
+            clock[0] += 2.0
+            optimizer.zero_grad()
+            model(torch.randn(5, 3)).square().mean().backward()
+            optimizer.step()
+    assert steps[:8] == list(range(8))
+    assert set(range(20, 208, 20)) <= set(steps)
+    assert len(steps) - 8 == {0.0: len(range(20, 208, 20)), 0.2: 44, 1.0: 200}[share]
+    assert running.findings == []
 
 
 # --- what it does to a run

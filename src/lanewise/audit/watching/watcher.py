@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -15,13 +14,13 @@ from torch.optim import Optimizer
 from lanewise.audit.finding import Finding
 from lanewise.audit.watching import rows
 from lanewise.audit.watching.alarm import Alarm
-from lanewise.audit.watching.budget import SHARE, Budget
 from lanewise.audit.watching.clipping import OnClipping
 from lanewise.audit.watching.hooks import on_steps
 from lanewise.audit.watching.jumps import Jumps
 from lanewise.audit.watching.mailbox import Mailbox
 from lanewise.audit.watching.nonfinite import NonFinite
 from lanewise.audit.watching.norms import Block, Norms
+from lanewise.audit.watching.pace import Pace
 from lanewise.audit.watching.parameters import Model, Parameters, local
 from lanewise.audit.watching.probing import Covered, Probing
 from lanewise.audit.watching.replay import Replay
@@ -32,6 +31,9 @@ from lanewise.audit.watching.zeros import UNKNOWN, Zeros, dead, reason
 from lanewise.errors import InputError
 
 EVERY = 25
+FIRST = 500  # steps in which every look is a close one: what is wrong is mostly wrong from the start
+SHARE = 0.01  # of the time after those, for close looks
+RECORDS = 0.5  # of that share again, for the norms of steps
 
 
 class Watch:
@@ -41,14 +43,17 @@ class Watch:
     optimizer; a loop without a torch optimizer calls `before_step` and `after_step` itself around each update. Each
     step costs the norms of the gradients, a few launches that nobody waits for; every `every` steps the norms are read.
     In the first 500 steps that look is a close one: updates are compared, and one layer is probed with its real inputs.
-    Later there are as many close looks as a share of the time pays for, and those that a gradient of zero asks for.
+    Later there are as many close looks as a share of the time pays for, and those that a gradient of zero asks for; and
+    where steps are so short that half of that share does not pay for the norms of all (0.3 ms for 160 parameters),
+    norms of as many as it does pay for.
 
     Args:
         model: a module; or a mapping from names to leaf tensors, or a function that returns one, which is asked anew at
             every step (Gaussians whose tensors are replaced).
         optimizer: whose steps count, or several; None for every optimizer that holds one of the parameters.
         every: how many steps lie between two looks.
-        share: of the time after the first 500 steps, that close looks to a module may take; 1 for every look.
+        share: of the time after the first 500 steps, that close looks to a module may take; 1 for every look, and for
+            the norms of every step.
         on_finding: "warn" (a `FindingWarning`), "raise" (a `FindingError`, out of the optimizer's `step`), "ignore"
             (`Watch.findings` has them), or a function of the finding. Each finding is told once.
         log: file to which a line of JSON is appended for everything that happens.
@@ -78,12 +83,15 @@ class Watch:
         seed: int = 0,
         step: int = 0,
     ) -> None:
+        if not 0 <= share <= 1:
+            raise InputError("share", got=repr(share), expected="a share of the time, from 0 to 1")
         if not isinstance(every, int) or isinstance(every, bool) or every < 1:
             raise InputError("every", got=repr(every), expected="a whole number of steps, at least 1")
         if not isinstance(step, int) or isinstance(step, bool) or step < 0:
             raise InputError("step", got=repr(step), expected="a whole number of steps, at least 0")
-        self.every, self.step, self._first = every, step, step
-        self._budget, self._affordable = Budget(share), True
+        self.every, self.share, self.step, self._first = every, share, step, step
+        self._looks, self._records = Pace(share), Pace(1 if share == 1 else share * RECORDS)
+        self._affordable = self._recorded = True  # a close look, the norms of this step
         self.notes: dict[str, str] = {}
         self._parameters, self._teller = Parameters(model), Teller(on_finding, log)
         self._mail, self._norms = Mailbox(), Norms(every)
@@ -99,7 +107,6 @@ class Watch:
         self._explained: set[str] = set()  # of which the reason is known
         self._zero: dict[str, int] = {}  # parameters whose gradient is zero for a reason to be found, and for how long
         self._random = random.Random(seed)
-        self._recorded = step - 1  # the newest step whose norms are known
         self._handles = [
             *on_steps(
                 optimizer,
@@ -151,45 +158,51 @@ class Watch:
         """
         if self._closed:
             return
-        begin = time.perf_counter()
-        self._mail.collect()
-        parameters = self._parameters.refresh() if self.looking else self._parameters.current()
-        if gradients is None:
-            own = None if optimizer is None else {id(p) for group in optimizer.param_groups for p in group["params"]}
-            gradients = {
-                name: p.grad for name, p in parameters.items() if p.grad is not None and (own is None or id(p) in own)
-            }
-        scaled = getattr(optimizer, "found_inf", None) is not None
         if self._trace is not None:
             self._trace.remove()
             self._order = self._trace.order or ("",)
-        with torch.no_grad():
-            self._recorded = self.step
-            self._norms.record(parameters, gradients, excused=scaled, valid=valid)
+        scaled = getattr(optimizer, "found_inf", None) is not None
+        with self._records.doing(), torch.no_grad():
+            self._mail.collect()
+            if not self._recorded:
+                return
+            parameters = self._parameters.refresh() if self.looking else self._parameters.current()
+            if gradients is None:
+                own = parameters if optimizer is None else self._parameters.changed_by(optimizer)
+                gradients = {name: grad for name, p in own.items() if (grad := p.grad) is not None}
+            self._norms.record(self.step, parameters, gradients, excused=scaled, valid=valid)
             if self._replay is not None and not scaled and not self._norms.sound():
                 self._forward = self._replay.origin()
                 self._drop_replay()
-                self._norms.send(self._mail, self.step, self._judge_norms)
+                self._norms.send(self._mail, self._judge_norms)
             if self.looking:
-                self._norms.send(self._mail, self.step, self._judge_norms)
-            if self._closely:
-                self._count_rows(parameters, gradients, valid)
-                self._updates.before(parameters, {} if scaled else gradients, optimizer, valid)
+                self._norms.send(self._mail, self._judge_norms)
         if self._closely:
-            self._explain_zeros(gradients)
-            if self._probing is not None:
-                self.alarm(self._probing.judge(self.step))
-            self._budget.spend(time.perf_counter() - begin)
+            with self._looks.doing():
+                self._look_closely(parameters, gradients, optimizer, valid, scaled)
+
+    def _look_closely(
+        self,
+        parameters: Mapping[str, Tensor],
+        gradients: Mapping[str, Tensor],
+        optimizer: Optimizer | None,
+        valid: Tensor | None,
+        scaled: bool,
+    ) -> None:
+        with torch.no_grad():
+            self._count_rows(parameters, gradients, valid)
+            self._updates.before(parameters, {} if scaled else gradients, optimizer, valid)
+        self._explain_zeros(gradients)
+        if self._probing is not None:
+            self.alarm(self._probing.judge(self.step))
 
     def after_step(self) -> None:
         """The parameters have changed."""
         if self._closed:
             return
         if self._closely:
-            begin = time.perf_counter()
-            with torch.no_grad():
+            with self._looks.doing(), torch.no_grad():
                 self._compare_updates(self._parameters.current())
-            self._budget.spend(time.perf_counter() - begin)
         self.step += 1
         self._listen()
 
@@ -207,10 +220,10 @@ class Watch:
             self._trace.remove()
         self._closed = True
         try:
-            self._norms.send(self._mail, self._recorded, self._judge_norms)
+            self._norms.send(self._mail, self._judge_norms)
             self._mail.collect(wait=True)
             if self._parameters.module is None:
-                self.alarm([dead(name, self._recorded, steps, UNKNOWN.text) for name, steps in self._zero.items()])
+                self.alarm([dead(name, self.step - 1, steps, UNKNOWN.text) for name, steps in self._zero.items()])
         finally:
             covered = [] if self._probing is None else self._probing.covered()
             self._teller.write("end", self.step, findings=len(self.findings), notes=self.notes, coverage=covered)
@@ -226,9 +239,11 @@ class Watch:
     # --- what is looked at
 
     def _before_clipping(self, clipped: Sequence[Tensor]) -> None:
-        own = {id(p) for p in clipped}
-        parameters = self._parameters.current().items()
-        with torch.no_grad():
+        if not self._recorded:
+            return
+        with self._records.doing(), torch.no_grad():
+            own = {id(p) for p in clipped}
+            parameters = self._parameters.current().items()
             self._norms.keep({name: p.grad for name, p in parameters if id(p) in own and p.grad is not None})
 
     def _execution(self) -> tuple[dict[str, int], dict[int, str]]:
@@ -244,18 +259,24 @@ class Watch:
             self._replay = None
 
     def _listen(self) -> None:
-        """Before a step that is looked at closely, have hooks in place."""
+        """Decide what is looked at in the step that comes, and have hooks in place for a close look."""
         module = self._parameters.module
-        self._affordable = module is None or bool(self._zero) or self._budget.allows(self.step - self._first)
+        first = self.step - self._first < FIRST
+        if first:
+            self._looks.restart()
+            self._records.restart()
+        early = module is None or first
+        self._affordable = early or bool(self._zero) or self._looks.pays()
+        self._recorded = early or self.looking or self._replay is not None or self._records.pays()
         if self._closely and module is not None and (self._zero or not self._order):
             self._trace = Trace(module)
         if self._closely and self._probing is not None:
             self._probing.arm()
 
     def _judge_norms(self, block: Block) -> None:
-        self._teller.write("norms", block.first + len(block.values) - 1, norm=_total(block))
-        places, called = self._execution()
-        self.alarm(self._nonfinite.judge(block, places, called, self._forward))
+        self._teller.write("norms", block.steps[-1], norm=_total(block))
+        if not block.finite:
+            self.alarm(self._nonfinite.judge(block, *self._execution(), self._forward))
         self.alarm(self._jumps.judge(block))
         self._zero |= {name: steps for name, steps in self._zeros.judge(block) if name not in self._explained}
         self.notes |= dict.fromkeys(self._zeros.unused, "unused: it has no gradient")
