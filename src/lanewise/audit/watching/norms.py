@@ -35,6 +35,11 @@ class Block:
         """Whether every norm is."""
         return bool(self.values.isfinite().all())
 
+    @property
+    def total(self) -> float:
+        """The norm of all gradients in the last step."""
+        return float(self.values[-1].clamp_min(0).square().sum().sqrt())
+
 
 class Norms:
     """Rows of gradient norms on the device, at most `rows` between two readings."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -12,7 +11,6 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lanewise.audit.finding import Finding
-from lanewise.audit.watching import rows
 from lanewise.audit.watching.alarm import Alarm
 from lanewise.audit.watching.clipping import OnClipping
 from lanewise.audit.watching.hooks import on_steps
@@ -24,6 +22,7 @@ from lanewise.audit.watching.pace import Pace
 from lanewise.audit.watching.parameters import Model, Parameters, local
 from lanewise.audit.watching.probing import Covered, Probing
 from lanewise.audit.watching.replay import Replay
+from lanewise.audit.watching.rows import Rows, judge
 from lanewise.audit.watching.telling import OnFinding, Teller
 from lanewise.audit.watching.trace import Passed, Trace, compiled
 from lanewise.audit.watching.updates import Updates
@@ -96,6 +95,7 @@ class Watch:
         self._parameters, self._teller = Parameters(model), Teller(on_finding, log)
         self._mail, self._norms = Mailbox(), Norms(every)
         self._updates, self._zeros, self._jumps, self._nonfinite = Updates(seed), Zeros(), Jumps(), NonFinite()
+        self._rows = Rows(self._parameters, seed)
         self._probing = Probing(self._parameters.module, seed) if probe else None
         # Where nobody waits for a device, a step that goes wrong is looked into before its update.
         at_once = every == 1 or next(iter(self._parameters.current().values())).device.type == "cpu"
@@ -106,7 +106,6 @@ class Watch:
         self._order: tuple[str, ...] = ()  # paths of layers, as they run
         self._explained: set[str] = set()  # of which the reason is known
         self._zero: dict[str, int] = {}  # parameters whose gradient is zero for a reason to be found, and for how long
-        self._random = random.Random(seed)
         self._handles = [
             *on_steps(
                 optimizer,
@@ -190,7 +189,7 @@ class Watch:
         scaled: bool,
     ) -> None:
         with torch.no_grad():
-            self._count_rows(parameters, gradients, valid)
+            self._count_rows(gradients, valid)
             self._updates.before(parameters, {} if scaled else gradients, optimizer, valid)
         self._explain_zeros(gradients)
         if self._probing is not None:
@@ -274,7 +273,7 @@ class Watch:
             self._probing.arm()
 
     def _judge_norms(self, block: Block) -> None:
-        self._teller.write("norms", block.steps[-1], norm=_total(block))
+        self._teller.write("norms", block.steps[-1], norm=block.total)
         if not block.finite:
             self.alarm(self._nonfinite.judge(block, *self._execution(), self._forward))
         self.alarm(self._jumps.judge(block))
@@ -301,21 +300,11 @@ class Watch:
                 self._probing.urge(why.suspect, "input")
         self._zero.clear()
 
-    def _count_rows(
-        self, parameters: Mapping[str, Tensor], gradients: Mapping[str, Tensor], valid: Tensor | None
-    ) -> None:
+    def _count_rows(self, gradients: Mapping[str, Tensor], valid: Tensor | None) -> None:
         """Send off which rows are zero in one gradient and not in its siblings."""
-        shapes = {name: gradients[name].shape for name in parameters if name in gradients}
         step = self.step
-        groups = rows.groups(shapes, {name: self._parameters.owner(name)[0] for name in shapes})
-        if self._parameters.module is not None and groups:  # one layer a look, as the probes have it
-            groups = [groups[self._random.randrange(len(groups))]]
-        for names in groups:
-            chosen = [gradients[name] for name in names]
-            if not any(g.is_sparse for g in chosen):
-                counts = rows.count(chosen)
-                counts = counts if valid is None else counts * valid
-                self._mail.send(counts, lambda counts, names=names: self.alarm(rows.judge(step, names, counts)))
+        for names, counts in self._rows.count(gradients, valid):
+            self._mail.send(counts, lambda counts, names=names: self.alarm(judge(step, names, counts)))
 
     def _compare_updates(self, parameters: Mapping[str, Tensor]) -> None:
         found = self._updates.after(parameters)
@@ -331,8 +320,3 @@ class Watch:
 
 
 watch = Watch  # as a verb: `with watch(model, optimizer):`
-
-
-def _total(block: Block) -> float:
-    """The norm of all gradients in the last step of a block."""
-    return float(block.values[-1].clamp_min(0).square().sum().sqrt())
