@@ -98,6 +98,17 @@ def test_after_the_first_steps_close_looks_take_their_share_of_the_time(share: f
     assert len(later) == {0.0: 0, 0.1: 10, 1.0: 21}[share]
 
 
+def test_a_resumed_run_counts_on_and_is_looked_at_as_closely_as_a_new_one(tmp_path: Path):
+    path, model = tmp_path / "watch.jsonl", mlp(ZERO)
+    running = train(model, 60, every=10, share=0.0, step=1003, log=path)
+    (finding,) = running.findings
+    assert finding.evidence["step"] == 1040  # zero for 20 steps in 1030; the next look asks why
+    assert running.step == 1041
+    steps = [line["step"] for line in map(json.loads, path.read_text().splitlines())]
+    assert (steps[0], steps[-1]) == (1003, 1041)
+    assert {1010, 1020, 1030, 1040} <= set(steps)
+
+
 @pytest.mark.parametrize("share", [0.0, 0.2, 1.0])
 def test_after_the_first_steps_norms_take_half_of_that_share_but_are_there_at_every_look(share: float, monkeypatch):
     """A step lasts two seconds here, and its norms one more. On a CPU a step is looked into at once, which needs every
@@ -234,7 +245,12 @@ def test_the_log_has_a_line_for_everything(tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"every": 0}, "every: got 0"), ({"on_finding": "shout"}, "on_finding: got 'shout'"), ({"optimizer": [3]}, "int")],
+    [
+        ({"every": 0}, "every: got 0"),
+        ({"step": -1}, "step: got -1"),
+        ({"on_finding": "shout"}, "on_finding: got 'shout'"),
+        ({"optimizer": [3]}, "int"),
+    ],
 )
 def test_bad_arguments_are_refused(options: dict, message: str):
     with pytest.raises(InputError, match=message):

@@ -60,7 +60,8 @@ def _origin(
     if not fine:
         cause = (
             "every gradient of this step at once: it began in the loss, or in the forward pass outside of layers "
-            "(where steps are looked at late, on a GPU, in a layer too: every=1 looks into the step itself)"
+            "(where steps are looked at late, on a GPU, in a layer too: every=1 looks into the step itself; where "
+            "another function than torch.nn.utils.clip_grad_norm_ clips gradients by their norm, anywhere)"
         )
         return Alarm("LW403", last, step, 0.0, cause, evidence)
     number = places.get(last)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -35,6 +35,11 @@ class Block:
         """Whether every norm is."""
         return bool(self.values.isfinite().all())
 
+    @property
+    def total(self) -> float:
+        """The norm of all gradients in the last step."""
+        return float(self.values[-1].clamp_min(0).square().sum().sqrt())
+
 
 class Norms:
     """Rows of gradient norms on the device, at most `rows` between two readings."""
@@ -45,7 +50,14 @@ class Norms:
         self._names: tuple[str, ...] = ()
         self._table: Tensor | None = None
         self._columns: dict[tuple[str, ...], Tensor | slice] = {}
+        self._kept: dict[str, tuple[Tensor, int]] = {}  # of each a vector of norms, and its place there
         self._excused = False
+
+    def keep(self, gradients: Mapping[str, Tensor]) -> None:
+        """Take these norms for those of the row that comes, whatever happens to the gradients until then."""
+        if gradients:
+            norms = _norms([local(g) for g in gradients.values()], local(next(iter(gradients.values()))).device)
+            self._kept |= {name: (norms, i) for i, name in enumerate(gradients)}
 
     def record(
         self,
@@ -56,7 +68,7 @@ class Norms:
         excused: bool = False,
         valid: Tensor | None = None,
     ) -> None:
-        """Add a row; three or four launches on a GPU, and no word from it.
+        """Add a row; three or four launches on a GPU (one more where norms were kept), and no word from it.
 
         Args:
             step: its number.
@@ -75,7 +87,12 @@ class Norms:
         if len(self._steps) == self._most:  # nobody has read for long: only the newest stay
             self._table, self._steps = self._table.roll(-1, 0), self._steps[1:]
         row = self._table[len(self._steps)].fill_(ABSENT)
-        row[self._places(tuple(gradients), device)] = _norms([local(g) for g in gradients.values()], device)
+        fresh = {name: g for name, g in gradients.items() if name not in self._kept} if self._kept else gradients
+        if fresh:
+            row[self._places(tuple(fresh), device)] = _norms([local(g) for g in fresh.values()], device)
+        if len(fresh) < len(gradients):
+            for present, norms in self._taken(gradients):
+                row[self._places(present, device)] = norms.to(device)
         if valid is not None:
             row.copy_(torch.where(valid, row, ABSENT))
         self._steps.append(step)
@@ -93,6 +110,18 @@ class Norms:
         steps = tuple(self._steps)
         self._steps, self._excused = [], False
         mail.send(values, lambda v: then(Block(names, steps, v.double(), excused)))
+
+    def _taken(self, gradients: Mapping[str, Tensor]) -> Iterator[tuple[tuple[str, ...], Tensor]]:
+        """Names and norms of those gradients whose norms were kept; they are kept no longer."""
+        taken: dict[int, tuple[Tensor, list[str], list[int]]] = {}
+        for name in gradients:
+            if name in self._kept:
+                norms, i = self._kept.pop(name)
+                _, names, at = taken.setdefault(id(norms), (norms, [], []))
+                names.append(name)
+                at.append(i)
+        for norms, names, at in taken.values():
+            yield tuple(names), norms if at == list(range(len(norms))) else norms[at]
 
     def _places(self, present: tuple[str, ...], device: torch.device) -> Tensor | slice:
         if present == self._names:

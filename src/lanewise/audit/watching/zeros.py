@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from lanewise.audit.watching.alarm import Alarm
 from lanewise.audit.watching.norms import ABSENT, Block
 from lanewise.audit.watching.trace import Passed
 
@@ -83,3 +84,9 @@ def reason(path: str, passed: Sequence[Passed]) -> Reason:
         return Reason(False, "no gradient arrives, at no layer after it either: the loss does not depend on it")
     text = f"no gradient arrives at its layer: it ends in {alive.place}, or between the two"
     return Reason(False, text, alive.path)
+
+
+def dead(name: str, step: int, steps: int, cause: str) -> Alarm:
+    """What is told of a parameter whose gradient is lost."""
+    # A gradient that rounds to exactly zero in every element for so many steps has no law: the layers were asked.
+    return Alarm("LW401", name, step, 0.0, cause, {"steps with a gradient of exactly zero": steps})
