@@ -77,6 +77,27 @@ def test_the_faster_one_of_two_that_are_right_is_chosen(direction, ours):
     assert not choice.faults
 
 
+@pytest.mark.parametrize(("vendors", "taken"), [(1.02, "vendor"), (0.5, "vendor"), (1.05, "ours")])
+def test_ours_has_to_be_faster_by_more_than_what_cannot_be_told_apart(vendors, taken, ours, monkeypatch):
+    ours(kernels())
+    monkeypatch.setattr(chooser, "_interleaved", lambda runs, device: {"vendor": vendors, "ours": 1.0})
+    assert chooser.measure(incident(3, 4, 5, 9), CPU, "fp32", ("vendor", "ours")).backend == taken
+
+
+def test_what_is_timed_has_the_operands_dtype_as_what_is_used_has(ours, monkeypatch):
+    ours(kernels(lambda out: out.float()))
+    dtypes = []
+
+    def timed(runs, device):
+        dtypes.extend(run().dtype for run in runs.values())
+        return dict.fromkeys(runs, 1.0)
+
+    monkeypatch.setattr(chooser, "_interleaved", timed)
+    problem = replace(incident(3, 4, 5, 9, "weight_grad"), dtype=torch.bfloat16)
+    chooser.measure(problem, CPU, "fp32", ("vendor", "ours"))
+    assert dtypes == [torch.bfloat16] * 2
+
+
 @pytest.fixture
 def broken(monkeypatch):
     """Breaks torch's convolution in all directions."""

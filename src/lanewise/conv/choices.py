@@ -22,7 +22,7 @@ class Choice:
     """Who runs a launch, and why.
 
     Attributes:
-        backend: the fastest of those that passed the probe.
+        backend: the fastest of those that passed the probe; the vendor's where the two cannot be told apart.
         ms: the median time of each that was timed.
         faults: what was wrong with those that did not pass.
         inexact: how far those were off that round more than they should, and were set aside for that.
