@@ -99,6 +99,18 @@ def test_short_products_take_a_library_and_instructions(library, instructions, m
     assert tolerance._settable() == (library and instructions)
 
 
+@pytest.mark.parametrize(("precision", "allowed"), [("ieee", False), ("tf32", True)])
+def test_the_newer_setting_is_read_where_the_older_refuses(precision, allowed):
+    class Backend:
+        fp32_precision = precision
+
+        @property
+        def allow_tf32(self):
+            raise RuntimeError("mix of the legacy and new APIs")
+
+    assert tolerance._allows(Backend()) == allowed
+
+
 @pytest.mark.parametrize(
     ("norm", "gain", "terms", "store"),
     [(0.0, 1.0, 1.0, 0.0), (1.0, 0.0, 1.0, 1.0), (2.0, 1.0, 2.0, 2.0), (1.0, 2.0, 2.0, 1.0)],

@@ -59,6 +59,15 @@ def test_no_shape_sign_or_layout_raises_an_alarm(n, m, k, dtype, kind, layout, s
             assert probe(call, name, p, seed=seed).outcome != "failed"
 
 
+@pytest.mark.parametrize("name", PROBES)
+def test_three_directions_from_seed_0_are_the_default(name):
+    call = linear()
+    stated = PROBES[name](call, "1", probes=3, seed=0)
+    assert PROBES[name](call, "1") == probe(call, "1", name) == stated
+    assert stated.probes == 3
+    assert PROBES[name](call, "1", seed=1) != stated
+
+
 def test_what_applies_depends_on_what_is_known():
     assert applicable(linear(), "1") == ("adjoint", "exact", "slices", "truth", "repeats", "poison")
     assert applicable(Call(torch.sin, (values(3),)), "0") == ("jvp", "truth", "repeats", "poison")
