@@ -38,6 +38,10 @@ def test_a_residual_that_is_not_finite_fails_beside_any_other(residual):
     assert "NaN or infinity" in verdict.reason
 
 
+def test_an_infinite_tolerance_excuses_no_infinite_residual():
+    assert judge("adjoint", "0", [(math.inf, math.inf, math.inf)]).outcome == "failed"
+
+
 def test_a_tolerance_that_hides_everything_is_inconclusive_but_not_where_the_residual_passes_it():
     assert judge("jvp", "0", [(0.1, 2.0, 1.0)]).outcome == "inconclusive"
     assert judge("jvp", "0", [(2.1, 2.0, 1.0)]).outcome == "failed"
