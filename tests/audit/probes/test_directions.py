@@ -13,7 +13,7 @@ from lanewise.audit.call import Call
 from lanewise.audit.faults import Fault, find_fault, planted_call
 from lanewise.audit.probes import directions
 from lanewise.audit.probes.adjoint import adjoint, difference
-from lanewise.audit.probes.directions import Noise, begin, draw, right_side
+from lanewise.audit.probes.directions import Noise, begin, draw, exact_gradient, right_side, slices_of, suggest
 from lanewise.audit.probes.jvp import jvp, push_forward
 from lanewise.audit.probes.measure import dot
 from lanewise.audit.probes.truth import truth
@@ -46,6 +46,28 @@ def test_the_stated_miss_probability_is_the_observed_one(make, argument, name, f
         missed += name(planted_call(call, argument, error(relative, seed)), argument, seed=seed).outcome != "failed"
     interval = stats.binom.interval(0.999, runs, healthy.miss_probability(relative))
     assert interval[0] <= missed <= interval[1]
+
+
+@pytest.mark.parametrize(("make", "most"), [(linear, 1.3), (layer_norm, 2.0)])
+def test_what_rescaling_and_shaking_change_is_what_the_gradient_is_off(make, most):
+    call = make(64, 96)
+    trial, several = trial_of(call, "0")
+    errors = 0.0
+    for d in several:
+        exact = call.double().gradient([v.double() for v in d.cotangents])["0"]
+        errors += (float((d.gradient.double() - exact).norm()) / d.norm) ** 2 / len(several)
+    assert 0.9 < Noise(trial, several, push_forward).measured / math.sqrt(errors) < most
+
+
+@pytest.mark.parametrize("call", [layer_norm(), Call(lambda x: x.sin() * 1e-6, (values(50, dtype=torch.float16),))])
+def test_what_is_no_sum_is_allowed_what_sums_are_and_what_other_functions_are(call):
+    trial, several = trial_of(call, "0")
+    noise = Noise(trial, several, push_forward)
+    for d in several:
+        gain = max(e.norm / float(e.cotangents[0].double().norm()) for e in several)
+        sizes = d.norm, gain * float(d.cotangents[0].double().norm()), d.gradient.numel()
+        assert noise.least(d) >= 0.999 * tolerance.least(noise.context, *sizes)
+        assert noise.least(d) >= 0.999 * tolerance.composed(noise.context, *sizes)
 
 
 @pytest.mark.parametrize("make", [linear, layer_norm])
@@ -100,15 +122,88 @@ def test_the_right_side_in_slices_is_the_same(argument, monkeypatch):
     length = Noise(trial, several, difference).context.reduction
     monkeypatch.setattr(directions, "SLICE_BYTES", 8 * 30 * 7)  # seven of forty entries
     trial, several = trial_of(linear(), argument)
+    assert [len(v) for _, _, (v,) in slices_of(trial, several[0])] == [7, 7, 7, 7, 7, 5]
     assert right_side(trial, several[0], difference)[0] == pytest.approx(whole, rel=1e-12)
     assert Noise(trial, several, difference).context.reduction == length == {"0": 30, "1": 40}[argument]
     assert adjoint(linear(), argument).ok
+    monkeypatch.setattr(directions, "SLICE_BYTES", 1)
+    assert [len(v) for _, _, (v,) in slices_of(trial, several[0])] == [1] * 40
+
+
+@pytest.mark.parametrize("batch", [{"0": 0, "output": 0}, None])
+def test_many_entries_are_compared_with_float64_by_their_first(batch, monkeypatch):
+    """Where the entries are known to be independent; 40 elements are too many for 300 bytes."""
+    seen = []
+
+    def watched(x):
+        seen.append((x.dtype, len(x)))
+        return x * 2
+
+    call = Call(watched, (values(40),), linear=("0",), batch=batch)
+    begin(call, "0", "adjoint")
+    assert seen[-1] == (torch.float64, 40)
+    monkeypatch.setattr(directions, "SLICE_BYTES", 300)
+    begin(call, "0", "adjoint")
+    assert seen[-1] == (torch.float64, 40 if batch is None else 1)
+
+
+def test_the_gradient_in_float64_takes_as_much_memory_as_its_outputs_and_itself(monkeypatch):
+    trial, several = trial_of(linear(), "1")
+    monkeypatch.setattr(directions, "SLICE_BYTES", 8 * (40 * 30 + 30 * 50))
+    assert exact_gradient(trial, several[0]) is not None
+    monkeypatch.setattr(directions, "SLICE_BYTES", 8 * (40 * 30 + 30 * 50) - 1)
+    assert exact_gradient(trial, several[0]) is None
+
+
+def test_the_right_side_says_how_exact_it_is_itself():
+    """In float32 beside float64, over many directions."""
+    squares = 0.0
+    for seed in range(40):
+        trial = begin(linear(seed=seed), "1", "adjoint")
+        (direction,) = draw(trial, 1, seed)
+        short = direction._replace(u=direction.u.float())
+        exact, _ = right_side(trial, short._replace(u=short.u.double()), difference)
+        value, own = right_side(trial._replace(apart=math.inf), short, difference)
+        squares += ((value - exact) / own) ** 2
+    assert 0.1 < math.sqrt(squares / 40) < 0.5
+
+
+def test_rescaling_takes_no_gradient_beyond_the_range_of_its_dtype():
+    call = Call(lambda x: x * 1e4, (torch.full((100,), 1e-3, dtype=torch.float16),), linear=("0",))
+    _, several = trial_of(call, "0")
+    assert all(float(d.gradient.abs().max()) > 2e4 for d in several)
+    assert all(math.isfinite(d.change) for d in several)
+
+
+def test_a_decision_that_shaking_turns_is_no_excuse_where_the_residual_needs_none():
+    """At the ties of a maximum; a tolerance that hides everything would be inconclusive."""
+    ties = torch.randint(0, 2, (20, 40), generator=torch.Generator().manual_seed(0)).bfloat16()
+    call = Call(lambda x: F.max_pool1d(x, 4), (ties,))
+    trial, several = trial_of(call, "0")
+    noise = Noise(trial, several, push_forward)
+    assert noise.sigma(several[0]) > 0.5 * several[0].norm
+    verdict = jvp(call, "0")
+    assert verdict.ok
+    assert verdict.tolerance < 0.05 * verdict.gradient_norm
+    smooth = jvp(layer_norm(), "0")  # elsewhere what was measured counts
+    trial, several = trial_of(layer_norm(), "0")
+    sigmas = [tolerance.LAMBDA * Noise(trial, several, push_forward).sigma(d) for d in several]
+    assert any(smooth.tolerance == pytest.approx(sigma, rel=1e-3) for sigma in sigmas)
 
 
 def test_one_sided_sums_are_known_from_the_cotangent():
     trial, several = trial_of(Call(F.linear, linear().args, linear=("0", "1"), cotangent="ones"))
     context = Noise(trial, several, difference).context
     assert (context.one_sided, context.reduction, context.device) == (True, 40, "cpu")
+
+
+def test_what_a_one_sided_gradient_would_be_without_signs_that_agree_is_that_of_random_ones():
+    trial, several = trial_of(Call(F.linear, linear().args, linear=("0", "1"), cotangent="ones"))
+    signed = trial_of(linear())[1][0]
+    gain = signed.norm / float(signed.cotangents[0].norm())
+    bound = Noise(trial, several, difference).bound(several[0])
+    terms = gain * float(several[0].cotangents[0].norm())
+    assert bound == pytest.approx(2**-24 * math.sqrt(40 / 6) * math.sqrt(40) * terms, rel=0.1)
 
 
 def test_what_does_not_work_in_float64_is_probed_in_its_own_dtype():
@@ -120,6 +215,8 @@ def test_what_does_not_work_in_float64_is_probed_in_its_own_dtype():
     call = Call(single, (values(40),), linear=("0",))
     assert adjoint(call, "0").ok
     assert jvp(call, "0").ok
+    race = planted_call(Call(lambda x: single(x).sin(), (values(40),)), "0", find_fault("race"))
+    assert jvp(race, "0").outcome == "inconclusive"  # nothing tells it from rounding there
     for name in ("zero", "scaled", "shifted"):
         faulty = Call(planted_call(call, "0", find_fault(name)).fn, call.args, linear=("0",))
         assert adjoint(faulty, "0").outcome == "failed"
@@ -133,6 +230,38 @@ def test_another_function_in_float64_is_not_used_as_the_right_side():
 def test_a_forward_that_is_not_finite_is_inconclusive():
     verdict = jvp(Call(torch.log, (-values(5).abs(),)), "0")
     assert (verdict.outcome, verdict.reason) == ("inconclusive", "the forward holds NaN or infinity")
+
+
+@pytest.mark.parametrize("apart", [0.05, 0.2])
+def test_outputs_that_differ_by_more_than_a_tenth_are_those_of_another_function(apart):
+    call = Call(lambda x: x * (1 if x.dtype == torch.float32 else 1 + apart), (values(40),), linear=("0",))
+    assert begin(call, "0", "adjoint").wide == (apart < 0.1)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [lambda x: x * (1 if x.dtype == torch.float32 else 2), lambda x: x.float() * 1, lambda x: x[: x.element_size()]],
+    ids=["values", "dtype", "shape"],
+)
+def test_one_output_of_several_that_is_another_in_float64_is_enough(other):
+    call = Call(lambda x: (x * 2, other(x), x * 3), (values(40),), linear=("0",))
+    assert not begin(call, "0", "adjoint").wide
+
+
+def test_one_output_that_is_not_finite_in_float64_is_enough():
+    call = Call(lambda x: (x, x * (1 if x.dtype == torch.float32 else math.inf), x), (values(40),), linear=("0",))
+    assert not begin(call, "0", "adjoint").wide
+
+
+def test_a_gradient_beyond_the_range_in_one_direction_alone_is_inconclusive():
+    call = Call(lambda x: x * 5e4, (torch.tensor([1e-3], dtype=torch.float16),), linear=("0",))
+    assert {adjoint(call, "0", seed=seed).outcome for seed in range(20)} == {"passed", "inconclusive"}
+
+
+def test_one_output_that_is_not_finite_is_inconclusive_and_one_without_a_gradient_is_no_matter():
+    spoiled = jvp(Call(lambda x: (x.sin(), x.log()), (-values(5).abs(),)), "0")
+    assert (spoiled.outcome, spoiled.reason) == ("inconclusive", "the forward holds NaN or infinity")
+    assert adjoint(Call(lambda x: (x * 2, x.detach()[:1] * 0), (values(5),), linear=("0",)), "0").ok
 
 
 def test_several_outputs_count_together():
@@ -156,6 +285,33 @@ def test_the_suggested_code(name, code):
     assert adjoint(Call(F.linear, linear().args, linear=("0", "1"), batch=BATCH), "1").code is None
 
 
+def test_what_is_left_of_one_row_is_a_part_that_is_missing():
+    """Too little for what is there to say so: it is the elements that are wrong that are zero."""
+
+    def keep_a_row(grad):
+        return torch.cat([grad[:1], torch.zeros_like(grad[1:])])
+
+    assert adjoint(planted_call(linear(), "1", Fault("keep", "", "", keep_a_row)), "1").code == "LW103"
+
+
+def test_the_code_is_that_of_the_worst_direction_and_of_all_where_it_says_all(monkeypatch):
+    monkeypatch.setattr(directions, "exact_gradient", lambda trial, direction: None)
+    trial, (one, other, _) = trial_of(linear())
+    empty = other._replace(gradient=torch.zeros_like(other.gradient), norm=0.0)
+    assert suggest(trial, [one, empty], [(1.0, 1.1), (0.0, 9.0)]) == "LW103"  # zeros are in the worst
+    assert suggest(trial, [one, empty], [(1.0, 9.1), (0.0, 1.0)]) == "LW104"
+    assert suggest(trial, [empty, empty], [(0.0, 1.0), (0.0, 9.0)]) == "LW101"
+    assert suggest(trial, [one, other._replace(norm=math.inf)], [(1.0, 1.1), (0.0, 9.0)]) == "LW102"
+    assert suggest(trial, [one, other], [(1.01, 1.0), (1.011, 1.0)]) == "LW105"  # by the same factor
+    assert suggest(trial, [one, other], [(1.01, 1.0), (1.05, 1.0)]) == "LW104"
+
+
+def test_what_is_wrong_of_a_small_gradient_is_told_by_its_own_size():
+    call = linear()
+    small = call.replaced({"0": call.value("0") * 1e-3})
+    assert adjoint(planted_call(small, "1", find_fault("shifted")), "1").code == "LW104"
+
+
 @pytest.mark.parametrize("few", [True, False])
 def test_the_bound_of_a_sum_serves_only_where_few_elements_measure_little(few, monkeypatch):
     size = tolerance.FEW - 1 if few else tolerance.FEW
@@ -166,7 +322,7 @@ def test_the_bound_of_a_sum_serves_only_where_few_elements_measure_little(few, m
     assert sigma == 0.5 if few else sigma < 1e-3
 
 
-@pytest.mark.parametrize(("name", "code"), [("one-row", "LW103"), ("shifted", "LW104")])
+@pytest.mark.parametrize(("name", "code"), [("one-row", "LW103"), ("shifted", "LW104"), ("scaled", "LW105")])
 def test_without_a_gradient_in_float64_the_code_follows_from_zeros(name, code, monkeypatch):
     monkeypatch.setattr(directions, "exact_gradient", lambda trial, direction: None)
     assert adjoint(planted_call(linear(), "1", find_fault(name)), "1").code == code
@@ -180,6 +336,22 @@ def test_a_right_gradient_below_the_normal_numbers_is_inconclusive(probe, known,
     verdict = probe(half_norm(2_000_000), "0")
     assert verdict.gradient_norm == 0
     assert (verdict.outcome, verdict.reason) == ("inconclusive", directions.BELOW)
+
+
+@pytest.mark.parametrize("probe", [jvp, truth])
+def test_elements_that_are_zero_make_no_gradient_small(probe):
+    call = Call(lambda x: x[:4].sin() * 1e-3, (values(10_000, dtype=torch.float16),))
+    assert probe(call, "0").ok
+    assert probe(planted_call(call, "0", find_fault("zero")), "0").code == "LW101"
+
+
+@pytest.mark.parametrize(("size", "outcome"), [(3e-5, "inconclusive"), (3e-4, "failed")])
+@pytest.mark.parametrize("fault", ["zero", "half-the-terms"])
+@pytest.mark.parametrize("probe", [jvp, truth])
+def test_what_small_numbers_lose_is_no_finding_by_the_size_of_the_right_gradient(probe, fault, size, outcome):
+    call = Call(lambda x: x.sin() * size, (values(1000, dtype=torch.float16),))
+    assert probe(call, "0").ok
+    assert probe(planted_call(call, "0", find_fault(fault)), "0").outcome == outcome
 
 
 @pytest.mark.parametrize("fault", ["zero", "half-the-terms"])
