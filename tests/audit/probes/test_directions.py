@@ -13,7 +13,17 @@ from lanewise.audit.call import Call
 from lanewise.audit.faults import Fault, find_fault, planted_call
 from lanewise.audit.probes import directions
 from lanewise.audit.probes.adjoint import adjoint, difference
-from lanewise.audit.probes.directions import Noise, begin, draw, exact_gradient, right_side, slices_of, suggest
+from lanewise.audit.probes.directions import (
+    Noise,
+    begin,
+    beyond_range,
+    draw,
+    exact_gradient,
+    right_side,
+    shaken,
+    slices_of,
+    suggest,
+)
 from lanewise.audit.probes.jvp import jvp, push_forward
 from lanewise.audit.probes.measure import dot
 from lanewise.audit.probes.truth import truth
@@ -93,9 +103,35 @@ def test_rescaling_does_not_see_a_linear_fault_and_the_bound_does_not_excuse_a_r
     assert max(sigma.values()) < 10 * healthy
 
 
+@pytest.mark.parametrize("size", [1.0, 1e3])  # of a gradient that is as much smaller
 @pytest.mark.parametrize("name", ["race", "bf16-sum"])
-def test_noise_that_float64_does_not_have_is_no_excuse_either_where_no_bound_is_known(name):
-    assert jvp(planted_call(layer_norm(), "0", find_fault(name)), "0").outcome == "failed"
+def test_noise_that_float64_does_not_have_is_no_excuse_either_where_no_bound_is_known(name, size):
+    call = layer_norm()
+    call = call.replaced({"0": call.value("0") * size})
+    assert jvp(planted_call(call, "0", find_fault(name)), "0").outcome == "failed"
+
+
+def test_shaking_moves_by_a_unit_at_most():
+    x = torch.ones(300).bfloat16()
+    moved = shaken(Call(torch.sin, (x,)), torch.Generator().manual_seed(0))["0"]
+    assert set(moved.tolist()) == {1 - 2**-7, 1.0, 1 + 2**-7}
+
+
+def test_a_change_that_one_element_makes_up_is_widened():
+    """By the root of 33; what changes is drawn anew in both of two passes, of which one is divided by the scale."""
+    state = torch.Generator().manual_seed(0)
+
+    def start():
+        def pull_and_add(pull, vs):
+            out = pull(vs).clone()
+            out[0, 0] += torch.randn((), generator=state)
+            return out
+
+        return pull_and_add
+
+    trial = begin(planted_call(linear(), "1", Fault("one", "", "", start=start)), "1", "adjoint")
+    changes = [d.change for d in draw(trial, 200, 0)]
+    assert math.sqrt(sum(c**2 for c in changes) / 200) == pytest.approx(math.sqrt(33 * (1 + 1.86)), rel=0.15)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -132,7 +168,7 @@ def test_the_right_side_in_slices_is_the_same(argument, monkeypatch):
 
 @pytest.mark.parametrize("batch", [{"0": 0, "output": 0}, None])
 def test_many_entries_are_compared_with_float64_by_their_first(batch, monkeypatch):
-    """Where the entries are known to be independent; 40 elements are too many for 300 bytes."""
+    """Where the entries are known to be independent."""
     seen = []
 
     def watched(x):
@@ -140,9 +176,10 @@ def test_many_entries_are_compared_with_float64_by_their_first(batch, monkeypatc
         return x * 2
 
     call = Call(watched, (values(40),), linear=("0",), batch=batch)
+    monkeypatch.setattr(directions, "SLICE_BYTES", 8 * 40)
     begin(call, "0", "adjoint")
     assert seen[-1] == (torch.float64, 40)
-    monkeypatch.setattr(directions, "SLICE_BYTES", 300)
+    monkeypatch.setattr(directions, "SLICE_BYTES", 8 * 40 - 1)
     begin(call, "0", "adjoint")
     assert seen[-1] == (torch.float64, 40 if batch is None else 1)
 
@@ -232,9 +269,10 @@ def test_a_forward_that_is_not_finite_is_inconclusive():
     assert (verdict.outcome, verdict.reason) == ("inconclusive", "the forward holds NaN or infinity")
 
 
+@pytest.mark.parametrize("size", [1.0, 1e-4])
 @pytest.mark.parametrize("apart", [0.05, 0.2])
-def test_outputs_that_differ_by_more_than_a_tenth_are_those_of_another_function(apart):
-    call = Call(lambda x: x * (1 if x.dtype == torch.float32 else 1 + apart), (values(40),), linear=("0",))
+def test_outputs_that_differ_by_more_than_a_tenth_are_those_of_another_function(apart, size):
+    call = Call(lambda x: x * (1 if x.dtype == torch.float32 else 1 + apart), (size * values(40),), linear=("0",))
     assert begin(call, "0", "adjoint").wide == (apart < 0.1)
 
 
@@ -251,6 +289,13 @@ def test_one_output_of_several_that_is_another_in_float64_is_enough(other):
 def test_one_output_that_is_not_finite_in_float64_is_enough():
     call = Call(lambda x: (x, x * (1 if x.dtype == torch.float32 else math.inf), x), (values(40),), linear=("0",))
     assert not begin(call, "0", "adjoint").wide
+
+
+def test_what_a_sum_goes_through_may_be_twice_its_result():
+    largest = torch.finfo(torch.float16).max
+    sizes = torch.tensor([0.4, 0.6, math.nan], dtype=torch.float64) * largest
+    assert [beyond_range(size, torch.float16) for size in (sizes[:1], sizes[:2], sizes[::2])] == [False, True, True]
+    assert not beyond_range(None, torch.float16)
 
 
 def test_a_gradient_beyond_the_range_in_one_direction_alone_is_inconclusive():
@@ -302,8 +347,9 @@ def test_the_code_is_that_of_the_worst_direction_and_of_all_where_it_says_all(mo
     assert suggest(trial, [one, empty], [(1.0, 9.1), (0.0, 1.0)]) == "LW104"
     assert suggest(trial, [empty, empty], [(0.0, 1.0), (0.0, 9.0)]) == "LW101"
     assert suggest(trial, [one, other._replace(norm=math.inf)], [(1.0, 1.1), (0.0, 9.0)]) == "LW102"
-    assert suggest(trial, [one, other], [(1.01, 1.0), (1.011, 1.0)]) == "LW105"  # by the same factor
-    assert suggest(trial, [one, other], [(1.01, 1.0), (1.05, 1.0)]) == "LW104"
+    assert suggest(trial, [one, empty], [(-4.0, 4.0), (5.0, 4.0)]) == "LW104"
+    assert suggest(trial, [one, other], [(1.01, 1.0), (1.0105, 1.0)]) == "LW105"  # by the same factor
+    assert suggest(trial, [one, other], [(1.01, 1.0), (1.013, 1.0)]) == "LW104"
 
 
 def test_what_is_wrong_of_a_small_gradient_is_told_by_its_own_size():
