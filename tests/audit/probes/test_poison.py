@@ -60,3 +60,22 @@ def test_poison_is_in_every_allocator_and_gone_afterwards():
     with poisoned_in_python():
         assert bool(torch.empty(3).isnan().all())
     assert (torch.empty, torch.Tensor.new_empty, torch.are_deterministic_algorithms_enabled()) == before
+
+
+@pytest.fixture
+def algorithms():
+    """torch's setting for deterministic algorithms, as it was again afterwards."""
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    yield torch.use_deterministic_algorithms
+    torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+
+
+@pytest.mark.parametrize("gpu", [True, False])
+@pytest.mark.parametrize(("enabled", "warn_only"), [(False, False), (True, False), (True, True)])
+def test_deterministic_algorithms_are_asked_for_without_a_gpu_alone(gpu, enabled, warn_only, algorithms, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    algorithms(enabled, warn_only=warn_only)
+    with poisoned():
+        assert torch.are_deterministic_algorithms_enabled() == (enabled or not gpu)
+    assert torch.are_deterministic_algorithms_enabled() == enabled
+    assert torch.is_deterministic_algorithms_warn_only_enabled() == warn_only

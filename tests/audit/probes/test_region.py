@@ -35,6 +35,10 @@ OTHER = torch.randn(60, 40, dtype=torch.float64, generator=torch.Generator().man
         (EXACT + 0.01 * OTHER, "LW105"),
         (OTHER, "LW104"),
         (EXACT.roll(1), "LW104"),
+        (5 * EXACT + 0.3 * OTHER, "LW105"),  # nearly all of the difference is the factor
+        (1.5 * EXACT + 0.15 * OTHER, "LW104"),
+        (0.7 * EXACT + 0.7 * OTHER, "LW104"),  # what is there is not without what is missing
+        (EXACT * (torch.arange(60) < 1)[:, None] + 1e-3 * OTHER, "LW104"),  # nor is so little of it a part
     ],
 )
 def test_what_a_wrong_gradient_looks_like(gradient, code):
