@@ -1,9 +1,14 @@
+import math
+
 import pytest
 import torch
 from audited import layer_norm, linear, values
 
+from lanewise.audit import tolerance
 from lanewise.audit.call import Call
 from lanewise.audit.faults import Fault, find_fault, planted_call
+from lanewise.audit.probes.directions import Noise, begin, draw
+from lanewise.audit.probes.jvp import push_forward
 from lanewise.audit.probes.slices import _parts, slices
 
 
@@ -39,6 +44,11 @@ def test_slices_are_half_the_batch_at_most_and_of_two_lengths_where_that_is_poss
     assert starts() == list(range(count))
 
 
+def test_zeros_of_the_whole_alone_are_called_that():
+    lost = Fault("lost", "", "", lambda grad: grad * (len(grad) < 30))
+    assert slices(planted_call(layer_norm(), "0", lost), "0").code == "LW101"
+
+
 @pytest.mark.parametrize(("spoil", "code"), [(0.0, "LW103"), (torch.nan, "LW102")])
 def test_the_code_of_one_wrong_direction_of_three(spoil, code):
     def start():
@@ -65,6 +75,10 @@ def test_what_is_too_much_only_together_is_no_entry_s_own():
     """Each part is within what rounding explains; the whole is not, and no region can be named."""
     call = layer_norm()
     healthy = slices(call, "0")
+    trial = begin(call, "0", "slices")
+    several = draw(trial, 3, 0)
+    sigmas = [Noise(trial, several, push_forward).sigma(d) for d in several]
+    assert min(sigmas) <= healthy.tolerance / (math.sqrt(2) * tolerance.LAMBDA) <= max(sigmas)  # of two gradients
 
     def apply(grad):  # parts have at most 14 of the 30 rows
         return grad * (1 + 1.25 * healthy.tolerance / healthy.gradient_norm) if len(grad) == 30 else grad
