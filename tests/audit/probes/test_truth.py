@@ -51,6 +51,10 @@ def test_rows_of_different_size_have_their_own_limits():
     assert adjoint(planted_call(call, "0", Fault("lost", "", "", lose_in_the_smallest_row)), "0").ok
 
 
+def test_zeros_are_called_that():
+    assert truth(planted_call(linear(), "1", find_fault("zero")), "1").code == "LW101"
+
+
 def test_beyond_the_range_of_the_dtype_is_inconclusive():
     call = Call(lambda x: x * 1e5, (torch.full((4,), 1e-3, dtype=torch.float16),), linear=("0",))
     assert truth(call, "0").outcome == "inconclusive"
@@ -75,13 +79,14 @@ def test_coefficients_that_are_rounded_themselves_are_no_fault(size):
     assert truth(planted, "0").outcome == "failed"
 
 
+@pytest.mark.parametrize("size", [3.0, 2.0**-6])
 @pytest.mark.parametrize(("off", "outcome"), [(0.7, "passed"), (3.0, "failed")])
-def test_an_element_may_be_off_by_eight_deviations_of_its_own_rounding_and_its_share_of_the_whole(off, outcome):
-    call = Call(lambda x: 3 * x, (values(20, 30),), linear=("0",), cotangent="ones")
+def test_an_element_may_be_off_by_eight_deviations_of_its_own_rounding_and_its_share_of_the_whole(off, outcome, size):
+    call = Call(lambda x: size * x, (values(20, 30),), linear=("0",), cotangent="ones")
     trial = begin(call, "0", "truth")
     (direction,) = draw(trial, 1, 0)
     share = Noise(trial, [direction], push_forward).sigma(direction) / math.sqrt(600)
-    limit = 8 * math.hypot(3 * tolerance.unit(torch.float32), share)
+    limit = 8 * math.hypot(size * tolerance.unit(torch.float32), share)
 
     def nudge(grad):
         out = grad.clone()
@@ -107,7 +112,7 @@ def test_an_element_is_as_large_as_the_largest_mean_of_its_rows():
     ("one", "others", "wrong"), [(0.9, 0.05, 1), (0.7, 0.08, 0), (0.9, 0.0, 0), (1.5, 0.0, 1), (math.inf, 9.0, 1)]
 )
 def test_without_limits_those_are_wrong_that_make_up_a_difference_that_is_too_large(one, others, wrong):
-    """Of a hundred elements that may be off by 1 together, each may by eight tenths, if together they are off by more."""
+    """A hundred elements that may be off by 1 together may by eight tenths each, if together they are off by more."""
     exact = torch.ones(100, dtype=torch.float64)
     off = torch.full((100,), others, dtype=torch.float64)
     off[3] = one
