@@ -52,7 +52,7 @@ def main() -> None:
         _harness.write(NAME, [rows[m.key] for m in found if m.key in rows])
     for kept in rows.values():
         if kept["outcome"] == "survived":
-            print(f"{kept['file']}:{kept['line']}: {kept['change']}" + f"  ({kept['why']})" * bool(kept.get("why")))
+            print(f"{kept['file']}:{kept['line']}: {kept['change']}  ({kept.get('why', 'not explained')})")
     counts = Counter(kept["outcome"] for kept in rows.values())
     print(f"{len(rows)} of {len(found)} mutants:", ", ".join(f"{n} {outcome}" for outcome, n in counts.items()))
 
