@@ -71,7 +71,7 @@ def plan(mutant: Mutant, tests: Sequence[Test]) -> list[str]:
     """
     changed = {(str(mutant.file), line) for line in mutant.lines}
     telling = [test for test in tests if test.lines & changed] or list(tests)
-    own = f"/test_{mutant.file.stem}.py::"
+    own = f"/test_{mutant.file.stem}"
     return [t.name for t in sorted(telling, key=lambda t: (t.seconds > SLOW, own not in t.name, t.seconds))]
 
 
