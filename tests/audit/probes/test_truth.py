@@ -99,6 +99,8 @@ def test_an_element_may_be_off_by_eight_deviations_of_its_own_rounding_and_its_s
         assert verdict.residual == pytest.approx(off * limit, rel=0.1)
         assert verdict.tolerance == pytest.approx(limit, rel=0.5)  # which the error itself has widened
         assert verdict.region == ((4, 5), (5, 6))
+        numbers = f"off by {verdict.residual:.3g} where rounding explains {verdict.tolerance:.3g}"
+        assert verdict.reason == f"an element is {numbers}"
 
 
 def test_an_element_is_as_large_as_the_largest_mean_of_its_rows():
@@ -106,6 +108,17 @@ def test_an_element_is_as_large_as_the_largest_mean_of_its_rows():
     row = math.sqrt(8)  # the one of 4; that of 3 is below the mean of all, 2.5
     torch.testing.assert_close(_spread(x), torch.tensor([[2.5, row], [row, row]], dtype=torch.float64))
     assert _spread(x[1]).tolist() == [row, row]
+    cube = torch.zeros(2, 2, 2, dtype=torch.float64)
+    cube[0, 0, 0] = math.sqrt(8)  # in three planes of four; the opposite corner is in none of them
+    want = torch.full_like(cube, math.sqrt(2))
+    want[1, 1, 1] = 1
+    torch.testing.assert_close(_spread(cube), want)
+
+
+@pytest.mark.parametrize("size", [1e-3, 1e-6])
+def test_elements_of_a_small_gradient_have_their_share_of_its_rounding(size):
+    call = linear()
+    assert truth(call.replaced({"0": call.value("0") * size}), "1").ok
 
 
 @pytest.mark.parametrize(
