@@ -21,6 +21,15 @@ def test_both_ways_find_the_box(dims):
     assert bounding_region(torch.tensor(True)) == ()
 
 
+@pytest.mark.parametrize("at", [(0, 0, 0), (2, 3, 1), (0, 3, 0)])
+def test_one_element_at_an_edge_is_its_own_box(at):
+    wrong = torch.zeros(3, 4, 2, dtype=torch.bool)
+    wrong[at] = True
+    box = tuple((i, i + 1) for i in at)
+    assert bounding_region(wrong) == box
+    assert search_region(wrong.shape, lambda part: bool(wrong[tuple(slice(*ends) for ends in part)].any())) == box
+
+
 EXACT = torch.randn(60, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 OTHER = torch.randn(60, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 

@@ -131,3 +131,18 @@ def test_without_limits_those_are_wrong_that_make_up_a_difference_that_is_too_la
     off[3] = one
     found = _wrong(exact + off, exact, 1.0, None)
     assert found.nonzero().flatten().tolist() == [3] * wrong
+
+
+def test_the_element_that_is_furthest_beyond_its_own_limit_speaks_beside_larger_ones_within_theirs():
+    scale = torch.tensor([1.0] * 10 + [1e-3] * 10)
+    call = Call(lambda x: x * torch.outer(scale, scale).to(x), (values(20, 20),), linear=("0",), cotangent="ones")
+    u = tolerance.unit(torch.float32)
+
+    def nudge(grad):  # large elements may be off by 10 u, small ones by 3
+        out = grad.clone()
+        out[2, 3] += 5 * u
+        out[15, 16] += 8 * u
+        return out
+
+    verdict = truth(planted_call(call, "0", Fault("nudge", "", "", nudge)), "0")
+    assert (verdict.outcome, verdict.region) == ("failed", ((15, 16), (16, 17)))
