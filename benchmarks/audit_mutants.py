@@ -6,7 +6,7 @@ A mutant is one file with one comparison, sign, constant, `max` or `and` changed
 tolerance, the verdict and the conditioning those run that execute the changed statement; the first that fails, or no
 end within `--timeout` seconds, is the mutant's end. What became of each is kept in results/audit_mutants.json, and a
 later run goes on from there; a file that changes loses its results. What survives is printed with its line, and may be
-given a reason there: a later run keeps it as long as the mutant survives.
+given a reason there: a later run keeps the reasons of the same changes, as long as they survive.
 """
 
 from __future__ import annotations
@@ -46,9 +46,10 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="those too that survived before")
     options = parser.parse_args()
     found = [mutant for file in FILES for mutant in mutants(file)]
-    rows = known(found)
+    stored = _stored()
+    rows, reasons = known(stored, found), {(r["file"], r["change"]): r["why"] for r in stored if "why" in r}
     for mutant, outcome in _tried(chosen(found, rows, options), options):
-        rows[mutant.key] = row(mutant, outcome, rows.get(mutant.key, {}).get("why", ""))
+        rows[mutant.key] = row(mutant, outcome, reasons)
         _harness.write(NAME, [rows[m.key] for m in found if m.key in rows])
     for kept in rows.values():
         if kept["outcome"] == "survived":
@@ -57,12 +58,15 @@ def main() -> None:
     print(f"{len(rows)} of {len(found)} mutants:", ", ".join(f"{n} {outcome}" for outcome, n in counts.items()))
 
 
-def known(found: list[Mutant]) -> dict[str, dict[str, Any]]:
-    """The kept results of mutants that there still are, by their keys."""
-    path = _harness.RESULTS / f"{NAME}.json"
-    rows = json.loads(path.read_text())["rows"] if path.exists() else []
+def known(stored: list[dict[str, Any]], found: list[Mutant]) -> dict[str, dict[str, Any]]:
+    """The results of mutants that there still are, by their keys."""
     keys = {mutant.key for mutant in found}
-    return {kept["key"]: kept for kept in rows if kept["key"] in keys}
+    return {kept["key"]: kept for kept in stored if kept["key"] in keys}
+
+
+def _stored() -> list[dict[str, Any]]:
+    path = _harness.RESULTS / f"{NAME}.json"
+    return json.loads(path.read_text())["rows"] if path.exists() else []
 
 
 def chosen(found: list[Mutant], rows: dict[str, dict[str, Any]], options: argparse.Namespace) -> list[Mutant]:
@@ -77,10 +81,12 @@ def chosen(found: list[Mutant], rows: dict[str, dict[str, Any]], options: argpar
     ]
 
 
-def row(mutant: Mutant, outcome: str, why: str) -> dict[str, Any]:
-    """What is kept of a mutant."""
-    kept = {"file": str(mutant.file.relative_to(ROOT)), "line": mutant.line, "change": mutant.change}
-    return {**kept, "outcome": outcome, **({"why": why} if why and outcome == "survived" else {}), "key": mutant.key}
+def row(mutant: Mutant, outcome: str, reasons: dict[tuple[str, str], str]) -> dict[str, Any]:
+    """What is kept of a mutant; the reason of a change only while it survives."""
+    file = str(mutant.file.relative_to(ROOT))
+    why = reasons.get((file, mutant.change)) if outcome == "survived" else None
+    kept = {"file": file, "line": mutant.line, "change": mutant.change, "outcome": outcome}
+    return {**kept, **({"why": why} if why else {}), "key": mutant.key}
 
 
 def _tried(wanted: list[Mutant], options: argparse.Namespace) -> Any:

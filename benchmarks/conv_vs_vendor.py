@@ -31,7 +31,7 @@ from torch import Tensor
 
 from lanewise.audit.gate import GateResult, require
 from lanewise.conv import op, reference
-from lanewise.conv.sliced import memory_format
+from lanewise.conv.sliced import is_channels_last, memory_format
 
 CLASSES = {
     # dtype, precision, largest relative error of ours, of torch's (which may be Winograd's) and of auto's, allow_tf32
@@ -197,7 +197,7 @@ def by_torch(layer: Layer, direction: str, x: Tensor, w: Tensor, dy: Tensor) -> 
 def by_us(layer: Layer, direction: str, x: Tensor, w: Tensor, dy: Tensor, precision: str) -> Tensor:
     dims = len(layer.kernel)
     how = ([layer.stride] * dims, [layer.padding] * dims, [1] * dims, layer.groups, precision, None)
-    last = not x.is_contiguous()
+    last = is_channels_last(x)
     outputs, inputs, kernel = list(dy.shape[2:]), list(x.shape[2:]), list(w.shape[2:])
     # A transposed convolution is the gradient of its mirror image's input, and the other way round.
     forward, backward = (op.input_grad, op.forward) if layer.transposed else (op.forward, op.input_grad)
@@ -207,7 +207,7 @@ def by_us(layer: Layer, direction: str, x: Tensor, w: Tensor, dy: Tensor, precis
         if direction == "input_grad":
             return backward(dy, w, None, inputs, last, *how)
         pair = (dy, x) if layer.transposed else (x, dy)
-        return op.weight_grad(*pair, kernel, not w.is_contiguous(), *how)
+        return op.weight_grad(*pair, kernel, is_channels_last(w), *how)
 
 
 def truth(layer: Layer, direction: str, x: Tensor, w: Tensor, dy: Tensor) -> Tensor:

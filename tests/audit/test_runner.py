@@ -61,6 +61,14 @@ def test_its_script_needs_only_torch_and_shows_the_fault(lost_rows, tmp_path):
 
 
 @pytest.mark.slow
+def test_an_element_that_should_be_zero_and_is_not_is_in_the_wrong_place():
+    """As `trace` of torch 2.11, also in float64."""
+    (finding,) = audit(audited.wraps_diagonal, (torch.randn(7, 3),), budget="40 cases").findings
+    assert (finding.code, finding.shapes["x"]) == ("LW104", [3, 1])
+    assert "right values in wrong places" in str(finding.cause)
+
+
+@pytest.mark.slow
 def test_its_json_is_of_the_schema(lost_rows):
     data = json.loads(lost_rows.to_json())
     assert data["schema"] == 1

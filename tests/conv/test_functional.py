@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from lanewise import conv
 from lanewise.audit.gate import gate, require
+from lanewise.conv import vendor
 from lanewise.errors import InputError, UnsupportedError
 
 TORCH = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -111,6 +112,19 @@ def test_layouts_are_kept_as_torch_keeps_them(which, window):
     assert y.is_contiguous(**last) == F.conv2d(x, w, b, padding=1).is_contiguous(**last) == (which != "strided")
     assert dx.is_contiguous(**last) == x.is_contiguous(**last)
     assert dw.is_contiguous(**last) == w.is_contiguous(**last)
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_a_single_channel_has_the_order_that_it_was_made_in(channels_last):
+    """Its numbers lie in memory alike in both; the result's are torch's way of telling."""
+    x = torch.randn(2, 1, 6, 7)
+    x = x.to(memory_format=torch.channels_last) if channels_last else x
+    assert x.is_contiguous()
+    w = torch.randn(5, 1, 3, 3)
+    y = conv.conv2d(x, w)
+    assert y.is_contiguous() != channels_last
+    assert y.stride() == F.conv2d(x, w).stride()
+    require(gate("y", y, F.conv2d(x.double(), w.double()), floor=1e-6))
 
 
 def test_channels_last_in_three_dimensions():
@@ -226,16 +240,25 @@ def test_autocast_casts_as_it_does_for_torch():
 
 
 def test_only_the_gradients_that_are_asked_for_are_made(monkeypatch):
-    from lanewise.conv import chooser
-
     made = []
-    convolve = chooser.convolve
-    monkeypatch.setattr(
-        chooser, "convolve", lambda p, problem, *rest: made.append(problem.direction) or convolve(p, problem, *rest)
-    )
+    for name in ("forward", "input_grad", "weight_grad"):
+        run = getattr(vendor, name)
+        monkeypatch.setattr(vendor, name, lambda *given, name=name, run=run: made.append(name) or run(*given))
     x, w = torch.randn(2, 3, 5, 5), torch.randn(4, 3, 3, 3, requires_grad=True)
     conv.conv2d(x, w).sum().backward()
     assert made == ["forward", "weight_grad"]
     made.clear()
     conv.conv2d(x.requires_grad_(), w.detach()).sum().backward()
     assert made == ["forward", "input_grad"]
+
+
+@pytest.mark.parametrize("function", [conv.conv2d, conv.conv_transpose2d])
+def test_tensors_without_memory_have_the_shape_that_torchs_have(function):
+    """Of any size: no window bounds what is not in memory."""
+    x = torch.empty(64, 96, 4096, 4096, device="meta", requires_grad=True)
+    w = torch.empty(96, 96, 3, 3, device="meta", requires_grad=True)
+    y = function(x, w, None, 2, 1)
+    assert y.device == x.device
+    assert y.shape == getattr(F, function.__name__)(x, w, None, 2, 1).shape
+    y.sum().backward()
+    assert (x.grad.shape, w.grad.shape) == (x.shape, w.shape)

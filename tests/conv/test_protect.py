@@ -2,6 +2,7 @@ import copy
 
 import pytest
 import torch
+from process_group import in_a_process_group
 from torch import nn
 from torch.nn.utils import parametrizations
 
@@ -100,16 +101,11 @@ def test_options_are_checked_before_anything_changes():
 
 
 def test_a_protected_model_trains_under_ddp(tmp_path):
-    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    try:
-        net = model()
-        x = torch.randn(4, 3, 8, 8, dtype=torch.float64)
-        want = copy.deepcopy(net)
-        want(x).sum().backward()
-        conv.protect(net, window_bytes=2000)
-        wrapped = nn.parallel.DistributedDataParallel(net)
-        wrapped(x).sum().backward()
-        for a, b in zip(net.parameters(), want.parameters(), strict=True):
-            torch.testing.assert_close(a.grad, b.grad)
-    finally:
-        torch.distributed.destroy_process_group()
+    net = model()
+    x = torch.randn(4, 3, 8, 8, dtype=torch.float64)
+    want = copy.deepcopy(net)
+    want(x).sum().backward()
+    conv.protect(net, window_bytes=2000)
+    in_a_process_group(tmp_path, lambda: nn.parallel.DistributedDataParallel(net)(x).sum().backward())
+    for a, b in zip(net.parameters(), want.parameters(), strict=True):
+        torch.testing.assert_close(a.grad, b.grad)

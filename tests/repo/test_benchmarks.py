@@ -236,5 +236,6 @@ def test_a_mutant_that_has_a_result_is_tried_again_only_on_request_and_if_it_sur
     assert chosen(part="1/2") + chosen(part="2/2") == found[2::2] + found[3::2]
     assert chosen(files="tolerance") == []
     assert chosen(files="tolerance,verdict") == found[2:]
-    assert "why" not in script.row(found[0], "noticed", "equal")
-    assert script.row(found[0], "survived", "equal")["why"] == "equal"
+    reasons = {("src/lanewise/audit/verdict.py", found[0].change): "equal"}
+    assert "why" not in script.row(found[0], "noticed", reasons)
+    assert script.row(found[0], "survived", reasons)["why"] == "equal"

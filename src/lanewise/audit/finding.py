@@ -57,8 +57,9 @@ CODES: dict[str, Code] = {
         Code(
             "LW104",
             "the gradient has wrong values in some region",
-            "Right values in wrong places, or values of something else: the stride of another tensor, an index that "
-            "is off by one, a stale buffer. What helps: contiguous inputs and gradients, another backend.",
+            "Right values in wrong places, values of something else, or values where the gradient is zero: the stride "
+            "of another tensor, an index that is off by one, a loop that runs too far, a stale buffer. What helps: "
+            "contiguous inputs and gradients, another backend.",
         ),
         Code(
             "LW105",

@@ -148,8 +148,9 @@ def kernels_of(spec: Spec, case: Case) -> tuple[str, ...]:
             pull_back(outputs, leaves, vs)
             if on_gpu:
                 torch.cuda.synchronize()
-    spent = {
-        event.key: event.device_time_total if on_gpu else event.self_cpu_time_total for event in profile.key_averages()
-    }
-    names = [name for name in spent if on_gpu or name.startswith("aten::")]
-    return tuple(name[:100] for name in sorted(names, key=lambda name: -spent[name])[:KERNELS_SHOWN])
+    events = profile.key_averages()
+    if on_gpu:  # and not what the host does for them, such as cuLaunchKernel; AMD's are called CUDA too
+        spent = {event.key: event.device_time_total for event in events if event.device_type.name == "CUDA"}
+    else:
+        spent = {event.key: event.self_cpu_time_total for event in events if event.key.startswith("aten::")}
+    return tuple(name[:100] for name in sorted(spent, key=lambda name: -spent[name])[:KERNELS_SHOWN])

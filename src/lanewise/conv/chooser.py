@@ -63,20 +63,23 @@ def choose(problem: Problem, device: torch.device, precision: Precision) -> Back
         InputError: LANEWISE_CONV is something else.
         UnsupportedError: nothing was chosen yet, and a CUDA graph is being captured.
     """
-    asked = os.environ.get("LANEWISE_CONV", "auto")
-    flags = _enabled(), _benchmark(), _deterministic(), _algorithms()
-    question = (asked, problem, device, precision, *flags)
+    question = (problem, device, precision, *wishes())
     backend = _chosen.get(question)
     if backend is None:
         backend = _chosen[question] = _decide(*question)
     return backend
 
 
+def wishes() -> tuple[str, bool, bool, bool, bool]:
+    """What decides who runs a launch beside the launch itself: LANEWISE_CONV and torch's flags."""
+    return os.environ.get("LANEWISE_CONV", "auto"), _enabled(), _benchmark(), _deterministic(), _algorithms()
+
+
 _lock = threading.Lock()  # backward passes of several devices run in threads of their own
 _chosen: dict[tuple[object, ...], Backend] = {}
 
 
-def _decide(asked: str, problem: Problem, device: torch.device, precision: Precision, *flags: bool) -> Backend:
+def _decide(problem: Problem, device: torch.device, precision: Precision, asked: str, *flags: bool) -> Backend:
     if asked not in ("ours", "vendor", "auto"):
         raise InputError("LANEWISE_CONV", got=repr(asked), expected="'ours', 'vendor' or 'auto'")
     if asked == "vendor" or (asked == "auto" and device.type == "cpu"):

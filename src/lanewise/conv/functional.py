@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -262,7 +261,9 @@ def _called(
 
 def _autocast(x: Tensor, w: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
     """The operands as autocast wants them for a convolution: in its dtype, those of fp64 excepted."""
-    if not isinstance(x, Tensor) or not torch.is_autocast_enabled(x.device.type):
+    if not torch._C._is_any_autocast_enabled() or not isinstance(x, Tensor):
+        return x, w, bias
+    if not torch.is_autocast_enabled(x.device.type):
         return x, w, bias
     dtype = torch.get_autocast_dtype(x.device.type)
 
@@ -275,22 +276,27 @@ def _autocast(x: Tensor, w: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor
 
 def _usable(dims: int, x: Any, w: Any, bias: Any, channels: Sequence[int], groups: Any) -> bool:
     """Whether the operands are what the operators are made for; everything else is torch's to judge."""
-    tensors = [x, w] if bias is None else [x, w, bias]
-    if not all(isinstance(t, Tensor) and t.layout == torch.strided for t in tensors):
+    if not (isinstance(x, Tensor) and x.is_floating_point() and x.layout == torch.strided and not x.is_meta):
         return False
-    alike = x.is_floating_point() and all(t.dtype == x.dtype and t.device == x.device for t in tensors)
-    shaped = x.dim() in (dims + 1, dims + 2) and w.dim() == dims + 2 and (bias is None or bias.shape == channels)
-    return (
-        alike and shaped and isinstance(groups, int) and groups > 0 and math.prod(w.shape) > 0 and 0 not in x.shape[1:]
-    )
+    if not _alike(w, x) or not (bias is None or (_alike(bias, x) and bias.shape == channels)):
+        return False
+    shaped = x.dim() in (dims + 1, dims + 2) and w.dim() == dims + 2
+    return shaped and isinstance(groups, int) and groups > 0 and w.numel() > 0 and 0 not in x.shape[1:]
+
+
+def _alike(t: Any, x: Tensor) -> bool:
+    return isinstance(t, Tensor) and t.layout == torch.strided and t.dtype == x.dtype and t.device == x.device
 
 
 def _left_to_torch(
     function: Callable[..., Tensor], x: Any, w: Any, bias: Any, window_bytes: int | None, geometry: tuple
 ) -> Tensor:
     """Torch's own answer: its error, or its result for what the operators are not made for (complex numbers, integers,
-    no channels), which has no slices and therefore has to fit the window."""
+    no channels), which has no slices and therefore has to fit the window; of tensors without memory ("meta") whatever
+    their size."""
     y = function(x, w, bias, *geometry)
+    if y.is_meta:
+        return y
     window = WINDOW_BYTES if window_bytes is None else window_bytes
     for name, tensor in zip(("input", "weight", "output"), itertools.chain((x, w), (y,)), strict=True):
         size = tensor.numel() * tensor.element_size()

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from lanewise._operator import operator
 from lanewise.conv import backends, chooser, sliced
+from lanewise.conv.backends import Launch
 from lanewise.conv.precision import resolve
 from lanewise.conv.problem import Direction, Problem, Triple
 from lanewise.conv.sliced import is_channels_last, memory_format
@@ -113,7 +114,12 @@ def _run(
     )
     arithmetic = resolve(precision, "cuda" if first.is_cuda else first.device.type)
     if call.whole:
-        part = chooser.convolve(arithmetic, call.problem, first, second, bias)
+        asked = (arithmetic, *chooser.wishes())
+        launch = call.launches.get(asked)
+        if launch is None:
+            backend = chooser.choose(call.problem, first.device, arithmetic)
+            launch = call.launches[asked] = backends.prepared(backend, call.problem, arithmetic)
+        part = launch(first, second, bias)
         if part.dtype != first.dtype:
             part = part.to(first.dtype)
         return part.contiguous(memory_format=call.format)
@@ -137,12 +143,14 @@ class Call(NamedTuple):
         whole: whether one launch is all of it, within the window, and both operands are packed.
         format: the result's layout.
         window_bytes: the largest tensor of a launch.
+        launches: where one is all, whoever runs it, by the arithmetic and what else decides that.
     """
 
     problem: Problem
     whole: bool
     format: torch.memory_format
     window_bytes: int
+    launches: dict[tuple[object, ...], Launch]
 
 
 @functools.lru_cache(maxsize=4096)
@@ -173,7 +181,7 @@ def _call(
     window = _window(device, window_bytes)
     packed = all(x.is_contiguous(memory_format=memory_format(problem.dims, layout)) for x in (a, b))
     whole = packed and sliced.whole(problem, window) is not None
-    return Call(problem, whole, memory_format(problem.dims, channels_last), window)
+    return Call(problem, whole, memory_format(problem.dims, channels_last), window, {})
 
 
 def _problem(
@@ -325,16 +333,21 @@ NAMES = ("forward", "input_grad", "weight_grad", "bias_grad")
 def _operators() -> list[Callable[..., Tensor]]:
     """Registers the four, and gives those that eager code calls."""
     bodies = (_forward, _input_grad, _weight_grad, _bias_grad)
+    # The same, a frame less deep.
+    direct = (functools.partial(_run, "forward"), functools.partial(_run, "input_grad"), _weight_grad, _bias_grad)
     fakes = (_fake_forward, _fake_input_grad, _fake_weight_grad, _fake_bias_grad)
     registered, eager = SimpleNamespace(), SimpleNamespace()
     rules = zip(_rules(registered), _rules(eager), strict=True)  # they look the operators up when they run
-    for name, body, fake, (rule, eager_rule) in zip(NAMES, bodies, fakes, rules, strict=True):
+    counts = (3, 3, 2, 1)  # of tensors: two operands and a bias
+    for name, body, run, fake, (rule, eager_rule), tensors in zip(
+        NAMES, bodies, direct, fakes, rules, counts, strict=True
+    ):
         save = _save_shape if name == "bias_grad" else _save
-        custom = torch.library.custom_op(f"lanewise::convolution_{name}", body, mutates_args=())
+        custom: Any = torch.library.custom_op(f"lanewise::convolution_{name}", body, mutates_args=())
         custom.register_fake(fake)
         custom.register_autograd(rule, setup_context=save)
         setattr(registered, name, custom)
-        setattr(eager, name, operator(custom, body, save, eager_rule, differentiable=True))
+        setattr(eager, name, operator(custom, run, save, eager_rule, differentiable=True, tensors=tensors))
     return [getattr(eager, name) for name in NAMES]
 
 

@@ -101,6 +101,17 @@ class Problem:
         stride, padding, dilation = (list(v[3 - self.dims :]) for v in (self.stride, self.padding, self.dilation))
         return stride, padding, dilation, False, [0] * self.dims, self.groups
 
+    @functools.cached_property
+    def transposed(self) -> tuple[Any, ...] | None:
+        """The same of the transposed convolution that gives the gradient of x; None where torch has no such, or another
+        way to do it (depthwise)."""
+        stride, padding, dilation, _, _, groups = self.geometry
+        sizes = zip(self.x_shape[2:], self.y_shape[2:], self.w_shape[2:], stride, padding, dilation, strict=True)
+        further = [x - ((y - 1) * s - 2 * p + d * (k - 1) + 1) for x, y, k, s, p, d in sizes]
+        usual = all(0 <= more < max(s, d) for more, s, d in zip(further, stride, dilation, strict=True))
+        depthwise = groups > 1 and groups == self.c
+        return (stride, padding, dilation, True, further, groups) if usual and not depthwise else None
+
     def fits(self, window_bytes: int) -> bool:
         """Whether no tensor of this problem is larger than the window."""
         return max(self.tensor_bytes.values()) <= window_bytes

@@ -197,9 +197,12 @@ def memory_format(dims: int, channels_last: bool) -> torch.memory_format:
 
 
 def is_channels_last(tensor: Tensor) -> bool:
-    """Whether the channels, and not the columns, of a tensor [n, c, ...] are neighbours in memory."""
+    """Whether the channels, and not the columns, of a tensor [n, c, ...] are neighbours in memory.
+
+    A single channel has either order. There torch goes by its stride, which says what it was made as.
+    """
     if tensor.is_contiguous():
-        return False
+        return tensor.shape[1] == 1 == tensor.stride(1) and tensor.numel() > tensor.shape[0]
     return tensor.is_contiguous(memory_format=memory_format(tensor.dim() - 2, True))
 
 

@@ -53,10 +53,12 @@ def _sees_padding_alone(problem: Problem) -> bool:
 
 def input_grad(dy: Tensor, w: Tensor, problem: Problem, precision: Precision) -> Tensor:
     """The gradient of x [n, c, ...] from that of y [n, k, ...] and `w` [k, c / groups, ...]."""
+    if not dy.is_cpu and problem.transposed is not None:
+        with _as_asked(dy, precision):
+            return torch.convolution(dy, w, None, *problem.transposed)
     wide_dy, wide_w = (_wide(dy), _wide(w)) if dy.is_cpu else (dy, w)
     x = _only_its_shape(wide_dy, problem.x_shape, problem)
-    dx = _backward(wide_dy, x, wide_w, problem, precision, ONLY_X)[0]
-    return dx if dx.dtype == dy.dtype else dx.to(dy.dtype)
+    return _backward(wide_dy, x, wide_w, problem, precision, ONLY_X)[0].to(dy.dtype)
 
 
 def weight_grad(x: Tensor, dy: Tensor, problem: Problem, precision: Precision) -> Tensor:

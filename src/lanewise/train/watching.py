@@ -15,7 +15,7 @@ from lanewise.train.probe import RendererProbe, Shot
 from lanewise.train.render import Rasterizer
 
 EVERY, FIRST = 100, 500  # steps between two looks, in so many first steps: what is wrong is mostly wrong from the start
-LATER = 300  # steps between two looks after those: one costs as much as seven steps that are replayed
+LATER = 500  # steps between two looks after those: one costs as much as 14 steps that are replayed
 PROBED = (0, 1)  # hundreds of steps at which the renderer is probed
 PROBED_EVERY = 15  # hundreds of steps, after those
 

@@ -62,6 +62,14 @@ def test_poison_is_in_every_allocator_and_gone_afterwards():
     assert (torch.empty, torch.Tensor.new_empty, torch.are_deterministic_algorithms_enabled()) == before
 
 
+def test_memory_that_requires_a_gradient_holds_nan_too():
+    with poisoned_in_python():
+        leaf = torch.empty(3, requires_grad=True)
+    assert leaf.isnan().all()
+    assert leaf.requires_grad
+    assert leaf.is_leaf
+
+
 @pytest.fixture
 def algorithms():
     """torch's setting for deterministic algorithms, as it was again afterwards."""

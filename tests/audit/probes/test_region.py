@@ -54,6 +54,14 @@ def test_what_a_wrong_gradient_looks_like(gradient, code):
     assert classify(gradient, EXACT, ~torch.isclose(gradient, EXACT, rtol=1e-9)) == code
 
 
+@pytest.mark.parametrize("size", [0.01, 1.0, 100.0])
+def test_something_where_there_is_nothing_is_in_the_wrong_place(size):
+    """However small it is: a little of it alone would look like a part of a sum, or like a bias."""
+    exact = EXACT * (torch.arange(60) > 0)[:, None]
+    gradient = exact + size * (torch.arange(60) == 0)[:, None]
+    assert classify(gradient, exact, gradient != exact) == "LW104"
+
+
 def test_half_of_a_sum_is_a_part_of_it():
     whole = EXACT + OTHER
     assert classify(EXACT, whole, torch.ones_like(whole, dtype=torch.bool)) == "LW103"

@@ -1,7 +1,9 @@
+"""The callbacks with stand-ins for both packages; with the real ones: test_callbacks_lightning, _transformers."""
+
 from __future__ import annotations
 
 import sys
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
@@ -35,22 +37,23 @@ def train(model: nn.Module) -> None:
 @pytest.mark.usefixtures("installed")
 def test_a_lightning_run_is_watched():
     callback, model = lightning_callback(on_finding="ignore"), nn.Linear(6, 3)
-    callback.on_train_start(None, model)
+    callback.on_train_start(SimpleNamespace(global_step=7), model)
     train(model)
     callback.on_train_end(None, model)
     assert [f.code for f in callback.running.watch.findings] == ["LW403"]
-    assert callback.running.watch.step == 30
+    assert callback.running.watch.step == 37
     train(model)
-    assert callback.running.watch.step == 30
+    assert callback.running.watch.step == 37
     callback.on_exception(None, model, ValueError())
 
 
 @pytest.mark.usefixtures("installed")
 def test_a_transformers_run_is_watched():
     callback, model = transformers_callback(on_finding="ignore", every=5), nn.Linear(6, 3)
-    callback.on_train_begin(None, None, None, model=model, tokenizer=None)
+    callback.on_train_begin(None, SimpleNamespace(global_step=7), None, model=model, tokenizer=None)
     train(model)
     callback.on_train_end(None, None, None, model=model)
+    assert callback.running.watch.step == 37
     assert [f.code for f in callback.running.watch.findings] == ["LW403"]
 
 

@@ -8,7 +8,7 @@ from lanewise.audit.watching.norms import ABSENT, Block
 
 def block(norms: torch.Tensor, first: int = 0) -> Block:
     values = torch.stack([norms, torch.full_like(norms, ABSENT)], 1).double()
-    return Block(("a", "b"), first, values, False)
+    return Block(("a", "b"), tuple(range(first, first + len(norms))), values, False)
 
 
 def wild(steps: int, spread: float) -> torch.Tensor:

@@ -36,7 +36,7 @@ def test_the_layer_whose_input_gradient_is_not_finite():
 
 
 def block(rows: list[list[float]], excused: bool = False) -> Block:
-    return Block(("a", "b"), 7, torch.tensor(rows, dtype=torch.float64), excused)
+    return Block(("a", "b"), tuple(range(7, 7 + len(rows))), torch.tensor(rows, dtype=torch.float64), excused)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

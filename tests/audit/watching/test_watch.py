@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from process_group import in_a_process_group
 from torch import nn
 from torch.nn import functional as F
 from torch.optim import optimizer as torch_optimizer
@@ -12,7 +13,9 @@ from watched import convnet, mlp, train
 
 from lanewise.audit import FindingError, FindingWarning, Watch, watch
 from lanewise.audit.faults import ALL_FAULTS, Fault, find_fault
-from lanewise.audit.watching import watcher
+from lanewise.audit.finding import Finding
+from lanewise.audit.watching import pace, watcher
+from lanewise.audit.watching.norms import Norms
 from lanewise.audit.watching.probing import Probing
 from lanewise.errors import InputError
 
@@ -73,7 +76,7 @@ def test_after_the_first_steps_close_looks_take_their_share_of_the_time(share: f
     """A step lasts two seconds here, and a close look one more."""
     clock, looks = [0.0], []
     monkeypatch.setattr(watcher, "FIRST", 8)
-    monkeypatch.setattr(watcher.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(pace.time, "perf_counter", lambda: clock[0])
 
     def judged(self: Probing, step: int) -> list:
         looks.append(step)
@@ -93,6 +96,47 @@ def test_after_the_first_steps_close_looks_take_their_share_of_the_time(share: f
     assert looks[:4] == [0, 2, 4, 6]
     assert len(later) - 1 <= share * 2.0 * 50
     assert len(later) == {0.0: 0, 0.1: 10, 1.0: 21}[share]
+
+
+def test_a_resumed_run_counts_on_and_is_looked_at_as_closely_as_a_new_one(tmp_path: Path):
+    path, model = tmp_path / "watch.jsonl", mlp(ZERO)
+    running = train(model, 60, every=10, share=0.0, step=1003, log=path)
+    (finding,) = running.findings
+    assert finding.evidence["step"] == 1040  # zero for 20 steps in 1030; the next look asks why
+    assert running.step == 1041
+    steps = [line["step"] for line in map(json.loads, path.read_text().splitlines())]
+    assert (steps[0], steps[-1]) == (1003, 1041)
+    assert {1010, 1020, 1030, 1040} <= set(steps)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 1.0])
+def test_after_the_first_steps_norms_take_half_of_that_share_but_are_there_at_every_look(share: float, monkeypatch):
+    """A step lasts two seconds here, and its norms one more. On a CPU a step is looked into at once, which needs every
+    one of them; so this watch does not."""
+    clock, steps = [0.0], []
+    monkeypatch.setattr(watcher, "FIRST", 8)
+    monkeypatch.setattr(watcher, "Replay", lambda module: None)
+    monkeypatch.setattr(pace.time, "perf_counter", lambda: clock[0])
+    record = Norms.record
+
+    def recorded(self: Norms, step: int, *args, **kwargs) -> None:
+        steps.append(step)
+        clock[0] += 1.0
+        record(self, step, *args, **kwargs)
+
+    monkeypatch.setattr(Norms, "record", recorded)
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with watch(model, optimizer, every=20, share=share, probe=False) as running:
+        for _ in range(208):
+            clock[0] += 2.0
+            optimizer.zero_grad()
+            model(torch.randn(5, 3)).square().mean().backward()
+            optimizer.step()
+    assert steps[:8] == list(range(8))
+    assert set(range(20, 208, 20)) <= set(steps)
+    assert len(steps) - 8 == {0.0: len(range(20, 208, 20)), 0.2: 44, 1.0: 200}[share]
+    assert running.findings == []
 
 
 # --- what it does to a run
@@ -201,7 +245,12 @@ def test_the_log_has_a_line_for_everything(tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"every": 0}, "every: got 0"), ({"on_finding": "shout"}, "on_finding: got 'shout'"), ({"optimizer": [3]}, "int")],
+    [
+        ({"every": 0}, "every: got 0"),
+        ({"step": -1}, "step: got -1"),
+        ({"on_finding": "shout"}, "on_finding: got 'shout'"),
+        ({"optimizer": [3]}, "int"),
+    ],
 )
 def test_bad_arguments_are_refused(options: dict, message: str):
     with pytest.raises(InputError, match=message):
@@ -264,13 +313,11 @@ def test_autocast(name: str | None):
 
 
 def test_data_parallel(tmp_path: Path):
-    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
-    try:
-        model = nn.parallel.DistributedDataParallel(mlp(find_fault("shifted")))
-        running = train(model, 300)
-    finally:
-        torch.distributed.destroy_process_group()
-    assert [(f.code, f.operator) for f in running.findings] == [("LW404", "module.2 (FaultyLinear)")]
+    def found() -> list[Finding]:
+        return train(nn.parallel.DistributedDataParallel(mlp(find_fault("shifted"))), 300).findings
+
+    findings = in_a_process_group(tmp_path, found)
+    assert [(f.code, f.operator) for f in findings] == [("LW404", "module.2 (FaultyLinear)")]
 
 
 @pytest.mark.slow

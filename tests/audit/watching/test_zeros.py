@@ -54,7 +54,8 @@ def test_where_no_gradient_arrives_the_layer_that_lost_it_is_probed_next():
 
 
 def block(rows: list[list[float]], first: int = 0) -> Block:
-    return Block(("a", "b", "c"), first, torch.tensor(rows, dtype=torch.float64), False)
+    steps = tuple(range(first, first + len(rows)))
+    return Block(("a", "b", "c"), steps, torch.tensor(rows, dtype=torch.float64), False)
 
 
 def test_patience_is_counted_in_steps_also_where_few_are_seen():

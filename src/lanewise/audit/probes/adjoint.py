@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lanewise.audit.call import Call
-from lanewise.audit.probes.directions import compare
+from lanewise.audit.probes.compare import compare
 from lanewise.audit.verdict import Verdict
 from lanewise.errors import InputError
 

@@ -17,8 +17,7 @@ from torch import Tensor
 from lanewise.audit import tolerance
 from lanewise.audit.call import OUTPUT, Call, ForwardError, lay_out, normal, pull_back
 from lanewise.audit.probes.measure import dot, norm, norms, numels, participation
-from lanewise.audit.probes.region import classify
-from lanewise.audit.verdict import Verdict, judge, skipped
+from lanewise.audit.verdict import Verdict, skipped
 
 Push = Callable[[Call, str, Tensor], tuple[Tensor, ...]]  # J u of a call in one argument
 
@@ -72,49 +71,6 @@ def begin(call: Call, argument: str, probe: str) -> Trial | Verdict:
     return Trial(call, argument, leaves, outputs, _apart_in_double(call, outputs))
 
 
-def compare(
-    call: Call, argument: str, probe: str, push: Push, *, probes: int, seed: int, accuracy: float = 0.0
-) -> Verdict:
-    """The verdict on one argument's gradient.
-
-    Args:
-        call: the operator and its inputs.
-        argument: whose gradient.
-        probe: the name to report under.
-        push: J u, by the forward alone.
-        probes: how many directions.
-        seed: of the directions.
-        accuracy: relative error of J u besides rounding.
-    """
-    trial = begin(call, argument, probe)
-    if isinstance(trial, Verdict):
-        return trial
-    directions = draw(trial, probes, seed)
-    noise = Noise(trial, directions, push)
-    sides, strict, loose = [], [], []
-    for direction in directions:
-        left = dot(direction.gradient, direction.u)
-        right, own = right_side(trial, direction, push)
-        own = math.hypot(own, accuracy * direction.norm)
-        if not math.isfinite(right):
-            return Verdict(probe, argument, "inconclusive", reason="the derivative of the forward is not finite")
-        sides.append((left, right))
-        for samples, sigma in ((strict, noise.least(direction)), (loose, noise.sigma(direction))):
-            samples.append((abs(left - right), tolerance.LAMBDA * math.hypot(sigma, own), direction.norm))
-    verdict = judge(probe, argument, loose, context=noise.context)
-    if verdict.outcome == "failed":
-        code = suggest(trial, directions, sides)
-        if code == "LW102" and any(beyond_range(exact_gradient(trial, d), d.gradient.dtype) for d in directions):
-            return replace(verdict, outcome="inconclusive", reason=BEYOND)
-        if code != "LW102" and _is_below(trial, directions, sides):
-            return replace(verdict, outcome="inconclusive", reason=BELOW)
-        return replace(verdict, code=code)
-    if verdict.outcome == "inconclusive":  # unless nothing needs the measured noise as an excuse
-        unexcused = judge(probe, argument, strict, context=noise.context)
-        return unexcused if unexcused.ok else verdict
-    return verdict
-
-
 def draw(trial: Trial, probes: int, seed: int) -> list[Direction]:
     """Random directions; two backward passes each."""
     generator = seeded(trial.outputs[0].device, seed)
@@ -125,26 +81,6 @@ def seeded(device: torch.device, seed: int) -> torch.Generator:
     """A generator whose sequence is not the one that inputs are drawn from after `manual_seed(seed)`: directions that
     are the inputs themselves would be anything but random."""
     return torch.Generator(device).manual_seed(SALT ^ seed)
-
-
-def suggest(trial: Trial, directions: Sequence[Direction], sides: Sequence[tuple[float, float]]) -> str:
-    """The finding that a wrong gradient looks like, from the gradients and both sides of each direction.
-
-    Where the gradient in float64 is cheap, it is asked what this one looks like beside it; as a hint, not as a proof.
-    """
-    if not all(math.isfinite(d.norm) for d in directions):
-        return "LW102"
-    if all(d.norm == 0 for d in directions):
-        return "LW101"
-    ratios = [left / right for left, right in sides if right]
-    if len(ratios) > 1 and max(ratios) - min(ratios) < 0.1 * abs(ratios[0] - 1):
-        return "LW105"
-    worst = directions[max(range(len(sides)), key=lambda i: abs(sides[i][0] - sides[i][1]))]
-    exact = exact_gradient(trial, worst)
-    if exact is None:
-        return "LW103" if bool((worst.gradient == 0).any()) else "LW104"
-    difference = (worst.gradient.double() - exact).abs()
-    return classify(worst.gradient, exact, difference > 0.1 * difference.max())
 
 
 def exact_gradient(trial: Trial, direction: Direction) -> Tensor | None:
@@ -167,14 +103,6 @@ def below_range(call: Call, size: float, count: int, dtype: torch.dtype) -> bool
     is in their tolerance.
     """
     return not multilinear(call) and tolerance.subnormal(size, count, dtype)
-
-
-def _is_below(trial: Trial, directions: Sequence[Direction], sides: Sequence[tuple[float, float]]) -> bool:
-    """`below_range`, of the right gradient and of the one there is; <v, J u> has the norm of the right one."""
-    gradient, exact = directions[0].gradient, exact_gradient(trial, directions[0])
-    right = math.sqrt(sum(right**2 for _, right in sides) / len(sides))
-    count = int((gradient if exact is None else exact).count_nonzero()) or gradient.numel()
-    return below_range(trial.call, max(right, *(d.norm for d in directions)), count, gradient.dtype)
 
 
 class Noise:

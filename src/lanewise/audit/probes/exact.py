@@ -19,7 +19,8 @@ from torch import Tensor
 from lanewise.audit import tolerance
 from lanewise.audit.call import Call, lay_out, pull_back
 from lanewise.audit.probes.adjoint import difference
-from lanewise.audit.probes.directions import Direction, Trial, begin, multilinear, right_side, seeded, suggest
+from lanewise.audit.probes.compare import suggest
+from lanewise.audit.probes.directions import Direction, Trial, begin, multilinear, right_side, seeded
 from lanewise.audit.probes.measure import dot, norm
 from lanewise.audit.probes.region import bounding_region, search_region
 from lanewise.audit.verdict import Region, Verdict, judge, skipped
@@ -56,7 +57,7 @@ def exact(call: Call, argument: str, *, probes: int = 3, seed: int = 0) -> Verdi
     if verdict.outcome != "failed":
         return verdict
     worst = directions[max(range(probes), key=lambda i: _size(samples[i][0]))]
-    region, reason, code = _where(trial, worst), verdict.reason, suggest(trial, directions, sides)
+    region, reason, code = _where(trial, worst), verdict.reason, suggest(trial, directions, sides, difference)
     if math.isfinite(verdict.residual):
         reason = f"integers that are exact in any order differ by {verdict.residual:.0f}"
         lost = _lost_terms(trial, worst)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from lanewise.audit.call import Call, ForwardError
-from lanewise.audit.probes.directions import compare
+from lanewise.audit.probes.compare import compare
 from lanewise.audit.probes.measure import norm
 from lanewise.audit.verdict import Verdict
 

@@ -89,8 +89,11 @@ def _poisoned(allocate: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     def allocate_and_fill(*args: object, **kwargs: object) -> Tensor:
         out = allocate(*args, **kwargs)
+        memory = out.detach()  # a leaf that requires a gradient is not filled
         if out.is_floating_point():
-            return out.fill_(torch.nan)
-        return out.fill_(torch.iinfo(out.dtype).min) if out.dtype in _INTEGERS else out
+            memory.fill_(torch.nan)
+        elif out.dtype in _INTEGERS:
+            memory.fill_(torch.iinfo(out.dtype).min)
+        return out
 
     return allocate_and_fill

@@ -54,6 +54,8 @@ def classify(gradient: Tensor, exact: Tensor, wrong: Tensor) -> str:
         return "LW105"
     if not bool(gradient[wrong].any()):
         return "LW103"
+    if not bool(exact[wrong].any()):  # something where there is nothing
+        return "LW104"
     if rest < 0.1 * float(b.norm()):
         return "LW105"
     # A part of the sum leaves what is there uncorrelated with what is missing; right values elsewhere do not.

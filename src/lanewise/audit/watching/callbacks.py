@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from types import ModuleType
 from typing import Any
@@ -19,10 +20,10 @@ class _Running:
         self._options = options
         self.watch: Watch | None = None
 
-    def begin(self, model: nn.Module) -> None:
-        """Watch this model; steps of whatever optimizer holds its parameters count."""
+    def begin(self, model: nn.Module, step: int) -> None:
+        """Watch this model from this step on; steps of whatever optimizer holds its parameters count."""
         self.end()
-        self.watch = watch(model, **self._options)
+        self.watch = watch(model, step=step, **self._options)
 
     def end(self) -> None:
         """Take all hooks away; `watch` keeps what was found."""
@@ -34,7 +35,7 @@ def lightning_callback(**options: Any) -> Any:
     """A `lightning.pytorch.Callback` that watches the run: `Trainer(callbacks=[lightning_callback(every=25)])`.
 
     Args:
-        options: of `watch`, without the model and the optimizer.
+        options: of `watch`, without the model, the optimizer and the step.
 
     Returns:
         the callback; its attribute `running.watch` has the findings.
@@ -51,8 +52,11 @@ def lightning_callback(**options: Any) -> Any:
             super().__init__()
             self.running = _Running(options)
 
+        def __reduce__(self) -> Any:  # processes that are spawned watch for themselves
+            return functools.partial(lightning_callback, **options), ()
+
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-            self.running.begin(pl_module)
+            self.running.begin(pl_module, trainer.global_step)
 
         def on_train_end(self, trainer: Any, pl_module: Any) -> None:
             self.running.end()
@@ -66,8 +70,11 @@ def lightning_callback(**options: Any) -> Any:
 def transformers_callback(**options: Any) -> Any:
     """A `transformers.TrainerCallback` that watches the run: `Trainer(..., callbacks=[transformers_callback()])`.
 
+    The Trainer tells nobody when training ends by an exception: then `running.end()` takes the hooks away (and the next
+    run with the same callback does).
+
     Args:
-        options: of `watch`, without the model and the optimizer.
+        options: of `watch`, without the model, the optimizer and the step.
 
     Returns:
         the callback; its attribute `running.watch` has the findings.
@@ -84,8 +91,11 @@ def transformers_callback(**options: Any) -> Any:
             super().__init__()
             self.running = _Running(options)
 
+        def __reduce__(self) -> Any:  # a copy watches for itself
+            return functools.partial(transformers_callback, **options), ()
+
         def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
-            self.running.begin(model)
+            self.running.begin(model, state.global_step)
 
         def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             self.running.end()

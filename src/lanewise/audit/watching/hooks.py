@@ -14,6 +14,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from lanewise.errors import InputError
 
 _OPTIMIZER = Optimizer.profile_hook_step.__code__.co_filename  # where torch wraps the step of every optimizer
+_Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 def on_steps(
@@ -24,6 +25,9 @@ def on_steps(
 ) -> list[Any]:
     """Have `before` and `after` called around every step; the handles take the hooks away again.
 
+    A step that is given a closure (LBFGS, every step of Lightning) makes its gradients itself: there `before` is called
+    when the closure has run for the first time.
+
     Args:
         optimizer: one, several, none (an empty sequence), or None for every optimizer that holds one of `mine`.
         mine: the parameters of the model.
@@ -33,16 +37,17 @@ def on_steps(
         InputError: something else is given.
     """
 
-    def holds(stepping: Optimizer) -> bool:
-        own = {id(p) for p in mine()}
-        return any(id(p) in own for group in stepping.param_groups for p in group["params"])
+    def counts(stepping: Optimizer) -> bool:
+        if _recorded() or _inside(stepping):
+            return False
+        own = {id(p) for p in mine()} if optimizer is None else set()
+        return optimizer is not None or any(id(p) in own for group in stepping.param_groups for p in group["params"])
 
-    def early(stepping: Optimizer, *_: Any) -> None:
-        if not _recorded() and not _inside(stepping) and (optimizer is not None or holds(stepping)):
-            before(stepping)
+    def early(stepping: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Arguments | None:
+        return _with_gradients(args, kwargs, lambda: before(stepping)) if counts(stepping) else None
 
     def late(stepping: Optimizer, *_: Any) -> None:
-        if not _recorded() and not _inside(stepping) and (optimizer is not None or holds(stepping)):
+        if counts(stepping):
             after()
 
     if optimizer is None:
@@ -59,6 +64,26 @@ def on_steps(
             )
         handles += [each.register_step_pre_hook(early), each.register_step_post_hook(late)]
     return handles
+
+
+def _with_gradients(args: tuple[Any, ...], kwargs: dict[str, Any], then: Callable[[], None]) -> _Arguments | None:
+    """Call `then` when the gradients of a step are there: now, or from its closure; that step's arguments instead."""
+    stepping, *rest = args
+    closure = kwargs.get("closure", rest[0] if rest else None)
+    if not callable(closure):
+        then()
+        return None
+    waiting = [then]
+
+    def evaluate() -> Any:
+        loss = closure()
+        while waiting:
+            waiting.pop()()
+        return loss
+
+    if "closure" in kwargs:
+        return args, kwargs | {"closure": evaluate}
+    return (stepping, evaluate, *rest[1:]), kwargs
 
 
 def _inside(stepping: Optimizer) -> bool:

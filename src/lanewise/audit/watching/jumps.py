@@ -28,18 +28,17 @@ class Jumps:
 
     def judge(self, block: Block) -> Iterator[Alarm]:
         """Look at the steps of a block."""
-        for offset, row in enumerate(block.values):
-            present = row.clamp_min(0)
-            total = float(present.square().sum().sqrt())
+        present = block.values.clamp_min(0)
+        for offset, total in enumerate(present.square().sum(1).sqrt().tolist()):
             if not (0 < total < math.inf):
                 continue
             if self._jumped(math.log(total)):
-                largest = block.names[int(present.argmax())]
+                largest = block.names[int(present[offset].argmax())]
                 usual = math.exp(statistics.median(self._logs))
                 yield Alarm(
                     "LW405",
                     largest,
-                    block.first + offset,
+                    block.steps[offset],
                     # Of exchangeable norms the newest is the largest with this probability, whatever their law.
                     1 / (len(self._logs) + 1),
                     "a bad batch, a learning rate that is too large, or a kernel that went wrong",

@@ -34,14 +34,14 @@ class NonFinite:
         """
         if self._found:
             return
-        rows = [(i, row) for i, row in enumerate(block.values) if not bool(row.isfinite().all())]
+        rows = [(i, block.values[i]) for i in (~block.values.isfinite().all(1)).nonzero().flatten().tolist()]
         if not rows or (block.excused and len(rows) < max(PATIENCE, len(block.values))):
             return
         offset, row = rows[0]
         bad = [name for name, x in zip(block.names, row.isfinite().tolist(), strict=True) if not x]
         fine = [n for n, x in zip(block.names, row.tolist(), strict=True) if n not in bad and x != ABSENT]
         self._found = True
-        yield _origin(bad, fine, block.first + offset, places, called, forward)
+        yield _origin(bad, fine, block.steps[offset], places, called, forward)
 
 
 def _origin(
@@ -60,7 +60,8 @@ def _origin(
     if not fine:
         cause = (
             "every gradient of this step at once: it began in the loss, or in the forward pass outside of layers "
-            "(where steps are looked at late, on a GPU, in a layer too: every=1 looks into the step itself)"
+            "(where steps are looked at late, on a GPU, in a layer too: every=1 looks into the step itself; where "
+            "another function than torch.nn.utils.clip_grad_norm_ clips gradients by their norm, anywhere)"
         )
         return Alarm("LW403", last, step, 0.0, cause, evidence)
     number = places.get(last)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from lanewise.errors import InputError
 
@@ -27,6 +28,7 @@ class Parameters:
         self.module = model if isinstance(model, nn.Module) else None
         self._source = _source(model)
         self._named: Named = {}
+        self._changed: dict[tuple[Optimizer, int], Named] = {}
         self.refresh()
         if not self._named:
             raise InputError("model", got="no parameter that requires a gradient", expected="something that learns")
@@ -34,7 +36,17 @@ class Parameters:
     def refresh(self) -> Named:
         """Ask the model again."""
         self._named = {name: p for name, p in self._source().items() if p.requires_grad and p.is_floating_point()}
+        self._changed = {}
         return self._named
+
+    def changed_by(self, optimizer: Optimizer) -> Named:
+        """Those of `current` that an optimizer changes."""
+        groups = optimizer.param_groups
+        key = optimizer, sum(len(group["params"]) for group in groups)  # groups may be added
+        if key not in self._changed:
+            own = {id(p) for group in groups for p in group["params"]}
+            self._changed[key] = {name: p for name, p in self._named.items() if id(p) in own}
+        return self._changed[key]
 
     def current(self) -> Named:
         """The parameters by name; those of a module as of the last `refresh`, because asking takes a while."""
@@ -60,6 +72,8 @@ def described(path: str, module: nn.Module) -> str:
 
 def local(tensor: Tensor) -> Tensor:
     """The part of a tensor that is on this device (sharded parameters), with the values of a sparse one alone."""
+    if type(tensor) is Tensor and not tensor.requires_grad and not tensor.is_sparse:
+        return tensor  # as nearly all are: every gradient of every step comes by
     tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor  # pyright: ignore[reportAttributeAccessIssue]
     tensor = tensor.detach() if tensor.requires_grad else tensor
     return tensor._values() if tensor.is_sparse else tensor

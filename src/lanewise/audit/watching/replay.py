@@ -15,33 +15,32 @@ class Replay:
     """Keeps hold of a model's latest inputs, so that its forward pass can be looked at afterwards.
 
     Args:
-        model: a module, called as a whole.
+        model: a module that is called as a whole; or one whose parts are (a LightningModule that has no `forward`).
     """
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        self._given: tuple[tuple[Any, ...], dict[str, Any]] | None = None
-        self._handle = model.register_forward_pre_hook(self._keep, with_kwargs=True)
+        self._given: dict[nn.Module, tuple[tuple[Any, ...], dict[str, Any]]] = {}
+        self._parts = [child.register_forward_pre_hook(self._keep, with_kwargs=True) for child in model.children()]
+        self._whole = model.register_forward_pre_hook(self._keep, with_kwargs=True)
 
     def remove(self) -> None:
         """Let go."""
-        self._handle.remove()
-        self._given = None
+        self._whole.remove()
+        self._forget_parts()
 
     def origin(self) -> Passed | None:
         """The first layer whose output is not finite while its input and parameters are; None where there is none.
 
         Buffers stay as they are, and torch's random generators too; dropout draws anew.
         """
-        if self._given is None:
-            return None
-        args, kwargs = self._given
-        buffers = {name: b.clone() for name, b in self._model.named_buffers()}
-        devices = {x.device for x in tree_flatten(self._given)[0] if isinstance(x, Tensor) and x.device.type == "cuda"}
+        devices = {x.device for x in tree_flatten(list(self._given.values()))[0] if isinstance(x, Tensor)}
         trace = Trace(self._model)
         try:
-            with torch.no_grad(), torch.random.fork_rng(devices=[d.index or 0 for d in devices]):
-                torch.func.functional_call(self._model, buffers, args, kwargs)
+            with torch.no_grad(), torch.random.fork_rng(devices=[d.index or 0 for d in devices if d.type == "cuda"]):
+                for module, (args, kwargs) in self._given.items():
+                    buffers = {name: b.clone() for name, b in module.named_buffers()}
+                    torch.func.functional_call(module, buffers, args, kwargs)
         except Exception:  # a model that cannot be called again says nothing
             return None
         finally:
@@ -49,5 +48,14 @@ class Replay:
         return next((layer for layer in trace.read() if layer.sound and not layer.finite), None)
 
     def _keep(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not torch.compiler.is_compiling():
-            self._given = args, kwargs
+        if torch.compiler.is_compiling() or not torch.is_grad_enabled():  # without gradients: an evaluation in between
+            return
+        if module is self._model:  # what is kept of its parts would be kept twice
+            self._forget_parts()
+        self._given[module] = args, kwargs
+
+    def _forget_parts(self) -> None:
+        for handle in self._parts:
+            handle.remove()
+        self._parts = []
+        self._given = {}

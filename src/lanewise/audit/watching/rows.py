@@ -7,13 +7,15 @@ anywhere.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from lanewise.audit.watching.parameters import local
+from lanewise.audit.watching.alarm import Alarm
+from lanewise.audit.watching.parameters import Parameters, local
 
 PERIOD = 1024  # rows after which a pattern of waves and blocks repeats at the latest
 BINS = 64  # of equal length, along all rows
@@ -41,6 +43,30 @@ class Pattern:
     def chance(self) -> float:
         """How probable it is that rows which are zero for no common reason fall on one side of a pattern."""
         return min(1.0, 4 * BINS * 2.0**-self.lost)
+
+
+class Rows:
+    """Counts rows that are zero in one gradient and not in its siblings.
+
+    Args:
+        parameters: whose gradients.
+        seed: of which layer's turn it is.
+    """
+
+    def __init__(self, parameters: Parameters, seed: int) -> None:
+        self._parameters, self._random = parameters, random.Random(seed)
+
+    def count(self, gradients: Mapping[str, Tensor], valid: Tensor | None) -> Iterator[tuple[tuple[str, ...], Tensor]]:
+        """Names of siblings, and what `judge` wants to know of them, on the device; not `valid`: no row is lost."""
+        shapes = {name: gradients[name].shape for name in self._parameters.current() if name in gradients}
+        siblings = groups(shapes, {name: self._parameters.owner(name)[0] for name in shapes})
+        if self._parameters.module is not None and siblings:  # one layer a look, as the probes have it
+            siblings = [siblings[self._random.randrange(len(siblings))]]
+        for names in siblings:
+            chosen = [gradients[name] for name in names]
+            if not any(g.is_sparse for g in chosen):
+                counts = count(chosen)
+                yield names, counts if valid is None else counts * valid
 
 
 def groups(shapes: Mapping[str, torch.Size], owner: Mapping[str, str]) -> list[tuple[str, ...]]:
@@ -71,6 +97,15 @@ def patterns(names: Sequence[str], counts: Tensor) -> Iterator[Pattern]:
             if where is not None:
                 yield Pattern(name, where, total[1], total[0])
                 break
+
+
+def judge(step: int, names: Sequence[str], counts: Tensor) -> Iterator[Alarm]:
+    """What the counts of a step say, on the host."""
+    for pattern in patterns(names, counts):
+        others = ", ".join(name for name in names if name != pattern.parameter)
+        evidence = {"rows lost": pattern.lost, "rows that live elsewhere": pattern.live, "where": pattern.where}
+        cause = f"lost where {pattern.where}, while {others} live there"
+        yield Alarm("LW401", pattern.parameter, step, pattern.chance, cause, evidence)
 
 
 def _folded(marked: Tensor, length: int) -> Tensor:

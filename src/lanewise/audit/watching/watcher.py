@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -13,76 +11,62 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lanewise.audit.finding import Finding
-from lanewise.audit.watching import rows
 from lanewise.audit.watching.alarm import Alarm
+from lanewise.audit.watching.clipping import OnClipping
 from lanewise.audit.watching.hooks import on_steps
 from lanewise.audit.watching.jumps import Jumps
 from lanewise.audit.watching.mailbox import Mailbox
 from lanewise.audit.watching.nonfinite import NonFinite
 from lanewise.audit.watching.norms import Block, Norms
+from lanewise.audit.watching.pace import Pace
 from lanewise.audit.watching.parameters import Model, Parameters, local
 from lanewise.audit.watching.probing import Covered, Probing
 from lanewise.audit.watching.replay import Replay
+from lanewise.audit.watching.rows import Rows, judge
 from lanewise.audit.watching.telling import OnFinding, Teller
 from lanewise.audit.watching.trace import Passed, Trace, compiled
 from lanewise.audit.watching.updates import Updates
-from lanewise.audit.watching.zeros import UNKNOWN, Zeros, reason
+from lanewise.audit.watching.zeros import UNKNOWN, Zeros, dead, reason
 from lanewise.errors import InputError
 
 EVERY = 25
 FIRST = 500  # steps in which every look is a close one: what is wrong is mostly wrong from the start
-SHARE = 0.01  # of the time after those
+SHARE = 0.01  # of the time after those, for close looks
+RECORDS = 0.5  # of that share again, for the norms of steps
 
 
-def watch(
-    model: Model,
-    optimizer: Optimizer | Sequence[Optimizer] | None = None,
-    *,
-    every: int = EVERY,
-    share: float = SHARE,
-    on_finding: OnFinding = "warn",
-    log: Path | str | None = None,
-    probe: bool = True,
-    seed: int = 0,
-) -> Watch:
-    """Watch a model while it trains.
+class Watch:
+    """Watch a model while it trains: `watch(model, optimizer)`.
 
     Everything starts with this call and ends with `close`, or with the `with` block. Steps are noticed by hooks on the
-    optimizer. Each step costs the norms of the gradients, a few launches that nobody waits for; every `every` steps the
-    norms are read. In the first 500 steps that look is a close one: updates are compared, and one layer is probed with
-    its real inputs. Later there are as many close looks as a share of the time pays for, and those that a gradient of
-    zero asks for.
+    optimizer; a loop without a torch optimizer calls `before_step` and `after_step` itself around each update. Each
+    step costs the norms of the gradients, a few launches that nobody waits for; every `every` steps the norms are read.
+    In the first 500 steps that look is a close one: updates are compared, and one layer is probed with its real inputs.
+    Later there are as many close looks as a share of the time pays for, and those that a gradient of zero asks for; and
+    where steps are so short that half of that share does not pay for the norms of all (0.3 ms for 160 parameters),
+    norms of as many as it does pay for.
 
     Args:
         model: a module; or a mapping from names to leaf tensors, or a function that returns one, which is asked anew at
             every step (Gaussians whose tensors are replaced).
         optimizer: whose steps count, or several; None for every optimizer that holds one of the parameters.
         every: how many steps lie between two looks.
-        share: of the time after the first 500 steps, that close looks to a module may take; 1 for every look.
+        share: of the time after the first 500 steps, that close looks to a module may take; 1 for every look, and for
+            the norms of every step.
         on_finding: "warn" (a `FindingWarning`), "raise" (a `FindingError`, out of the optimizer's `step`), "ignore"
             (`Watch.findings` has them), or a function of the finding. Each finding is told once.
         log: file to which a line of JSON is appended for everything that happens.
         probe: whether layers are probed.
         seed: of what is random here. torch's own generators are never touched.
+        step: number of the first step: how many a run that is resumed has taken before.
 
-    Returns:
-        the running watch.
+    Attributes:
+        step: steps completed, those before the watch began included.
+        notes: what a reader should know: parameters that are unused, layers that are not probed, and why.
 
     Raises:
         InputError: an argument cannot be used.
         StorageError: the log cannot be written.
-    """
-    return Watch(model, optimizer, every=every, share=share, on_finding=on_finding, log=log, probe=probe, seed=seed)
-
-
-class Watch:
-    """A running watch; see `watch`.
-
-    A loop without a torch optimizer calls `before_step` and `after_step` itself around each update.
-
-    Attributes:
-        step: steps completed since the watch began.
-        notes: what a reader should know: parameters that are unused, layers that are not probed, and why.
     """
 
     def __init__(
@@ -96,18 +80,22 @@ class Watch:
         log: Path | str | None = None,
         probe: bool = True,
         seed: int = 0,
+        step: int = 0,
     ) -> None:
         if not 0 <= share <= 1:
             raise InputError("share", got=repr(share), expected="a share of the time, from 0 to 1")
         if not isinstance(every, int) or isinstance(every, bool) or every < 1:
             raise InputError("every", got=repr(every), expected="a whole number of steps, at least 1")
-        self.every, self.share, self.step = every, share, 0
-        self._taken, self._since = 0.0, time.perf_counter()  # by close looks, and since when, in seconds
-        self._affordable = True
+        if not isinstance(step, int) or isinstance(step, bool) or step < 0:
+            raise InputError("step", got=repr(step), expected="a whole number of steps, at least 0")
+        self.every, self.share, self.step, self._first = every, share, step, step
+        self._looks, self._records = Pace(share), Pace(1 if share == 1 else share * RECORDS)
+        self._affordable = self._recorded = True  # a close look, the norms of this step
         self.notes: dict[str, str] = {}
         self._parameters, self._teller = Parameters(model), Teller(on_finding, log)
         self._mail, self._norms = Mailbox(), Norms(every)
         self._updates, self._zeros, self._jumps, self._nonfinite = Updates(seed), Zeros(), Jumps(), NonFinite()
+        self._rows = Rows(self._parameters, seed)
         self._probing = Probing(self._parameters.module, seed) if probe else None
         # Where nobody waits for a device, a step that goes wrong is looked into before its update.
         at_once = every == 1 or next(iter(self._parameters.current().values())).device.type == "cpu"
@@ -118,16 +106,19 @@ class Watch:
         self._order: tuple[str, ...] = ()  # paths of layers, as they run
         self._explained: set[str] = set()  # of which the reason is known
         self._zero: dict[str, int] = {}  # parameters whose gradient is zero for a reason to be found, and for how long
-        self._random = random.Random(seed)
-        self._recorded = -1  # the newest step whose norms are known
-        self._handles = on_steps(
-            optimizer,
-            lambda: list(self._parameters.current().values()),
-            lambda stepping: self.before_step(optimizer=stepping),
-            self.after_step,
-        )
+        self._handles = [
+            *on_steps(
+                optimizer,
+                lambda: list(self._parameters.current().values()),
+                lambda stepping: self.before_step(optimizer=stepping),
+                self.after_step,
+            ),
+            OnClipping(self._before_clipping),
+        ]
         self._closed = False
-        self._teller.write("start", 0, every=every, parameters=len(self._parameters.current()), torch=torch.__version__)
+        self._teller.write(
+            "start", step, every=every, parameters=len(self._parameters.current()), torch=torch.__version__
+        )
         self._listen()
 
     # --- the run
@@ -166,45 +157,51 @@ class Watch:
         """
         if self._closed:
             return
-        begin = time.perf_counter()
-        self._mail.collect()
-        parameters = self._parameters.refresh() if self.looking else self._parameters.current()
-        if gradients is None:
-            own = None if optimizer is None else {id(p) for group in optimizer.param_groups for p in group["params"]}
-            gradients = {
-                name: p.grad for name, p in parameters.items() if p.grad is not None and (own is None or id(p) in own)
-            }
-        scaled = getattr(optimizer, "found_inf", None) is not None
         if self._trace is not None:
             self._trace.remove()
             self._order = self._trace.order or ("",)
-        with torch.no_grad():
-            self._recorded = self.step
-            self._norms.record(parameters, gradients, excused=scaled, valid=valid)
+        scaled = getattr(optimizer, "found_inf", None) is not None
+        with self._records.doing(), torch.no_grad():
+            self._mail.collect()
+            if not self._recorded:
+                return
+            parameters = self._parameters.refresh() if self.looking else self._parameters.current()
+            if gradients is None:
+                own = parameters if optimizer is None else self._parameters.changed_by(optimizer)
+                gradients = {name: grad for name, p in own.items() if (grad := p.grad) is not None}
+            self._norms.record(self.step, parameters, gradients, excused=scaled, valid=valid)
             if self._replay is not None and not scaled and not self._norms.sound():
                 self._forward = self._replay.origin()
                 self._drop_replay()
-                self._norms.send(self._mail, self.step, self._judge_norms)
+                self._norms.send(self._mail, self._judge_norms)
             if self.looking:
-                self._norms.send(self._mail, self.step, self._judge_norms)
-            if self._closely:
-                self._count_rows(parameters, gradients, valid)
-                self._updates.before(parameters, {} if scaled else gradients, optimizer, valid)
+                self._norms.send(self._mail, self._judge_norms)
         if self._closely:
-            self._explain_zeros(gradients)
-            if self._probing is not None:
-                self.alarm(self._probing.judge(self.step))
-            self._taken += time.perf_counter() - begin
+            with self._looks.doing():
+                self._look_closely(parameters, gradients, optimizer, valid, scaled)
+
+    def _look_closely(
+        self,
+        parameters: Mapping[str, Tensor],
+        gradients: Mapping[str, Tensor],
+        optimizer: Optimizer | None,
+        valid: Tensor | None,
+        scaled: bool,
+    ) -> None:
+        with torch.no_grad():
+            self._count_rows(gradients, valid)
+            self._updates.before(parameters, {} if scaled else gradients, optimizer, valid)
+        self._explain_zeros(gradients)
+        if self._probing is not None:
+            self.alarm(self._probing.judge(self.step))
 
     def after_step(self) -> None:
         """The parameters have changed."""
         if self._closed:
             return
         if self._closely:
-            begin = time.perf_counter()
-            with torch.no_grad():
+            with self._looks.doing(), torch.no_grad():
                 self._compare_updates(self._parameters.current())
-            self._taken += time.perf_counter() - begin
         self.step += 1
         self._listen()
 
@@ -222,10 +219,10 @@ class Watch:
             self._trace.remove()
         self._closed = True
         try:
-            self._norms.send(self._mail, self._recorded, self._judge_norms)
+            self._norms.send(self._mail, self._judge_norms)
             self._mail.collect(wait=True)
             if self._parameters.module is None:
-                self.alarm([_dead(name, self._recorded, steps, UNKNOWN.text) for name, steps in self._zero.items()])
+                self.alarm([dead(name, self.step - 1, steps, UNKNOWN.text) for name, steps in self._zero.items()])
         finally:
             covered = [] if self._probing is None else self._probing.covered()
             self._teller.write("end", self.step, findings=len(self.findings), notes=self.notes, coverage=covered)
@@ -240,6 +237,14 @@ class Watch:
 
     # --- what is looked at
 
+    def _before_clipping(self, clipped: Sequence[Tensor]) -> None:
+        if not self._recorded:
+            return
+        with self._records.doing(), torch.no_grad():
+            own = {id(p) for p in clipped}
+            parameters = self._parameters.current().items()
+            self._norms.keep({name: p.grad for name, p in parameters if id(p) in own and p.grad is not None})
+
     def _execution(self) -> tuple[dict[str, int], dict[int, str]]:
         """Of each parameter the number of its layer in the order of execution, and how findings call the layers."""
         number = {path: i for i, path in enumerate(self._order)}
@@ -253,26 +258,24 @@ class Watch:
             self._replay = None
 
     def _listen(self) -> None:
-        """Before a step that is looked at closely, have hooks in place."""
+        """Decide what is looked at in the step that comes, and have hooks in place for a close look."""
         module = self._parameters.module
-        self._affordable = module is None or bool(self._zero) or self._pays()
+        first = self.step - self._first < FIRST
+        if first:
+            self._looks.restart()
+            self._records.restart()
+        early = module is None or first
+        self._affordable = early or bool(self._zero) or self._looks.pays()
+        self._recorded = early or self.looking or self._replay is not None or self._records.pays()
         if self._closely and module is not None and (self._zero or not self._order):
             self._trace = Trace(module)
         if self._closely and self._probing is not None:
             self._probing.arm()
 
-    def _pays(self) -> bool:
-        """Whether close looks have taken less than their share of the time, which counts from the 500th step."""
-        now = time.perf_counter()
-        if self.step < FIRST:
-            self._taken, self._since = 0.0, now
-            return True
-        return self._taken < self.share * (now - self._since)
-
     def _judge_norms(self, block: Block) -> None:
-        self._teller.write("norms", block.first + len(block.values) - 1, norm=_total(block))
-        places, called = self._execution()
-        self.alarm(self._nonfinite.judge(block, places, called, self._forward))
+        self._teller.write("norms", block.steps[-1], norm=block.total)
+        if not block.finite:
+            self.alarm(self._nonfinite.judge(block, *self._execution(), self._forward))
         self.alarm(self._jumps.judge(block))
         self._zero |= {name: steps for name, steps in self._zeros.judge(block) if name not in self._explained}
         self.notes |= dict.fromkeys(self._zeros.unused, "unused: it has no gradient")
@@ -289,7 +292,7 @@ class Watch:
             self._explained.add(name)
             why = UNKNOWN if passed is None else reason(self._parameters.owner(name)[0], passed)
             if why.lost:
-                self.alarm([_dead(name, self.step, steps, why.text)])
+                self.alarm([dead(name, self.step, steps, why.text)])
                 continue
             self.notes[name] = why.text
             self._teller.write("zero", self.step, parameter=name, reason=why.text)
@@ -297,29 +300,11 @@ class Watch:
                 self._probing.urge(why.suspect, "input")
         self._zero.clear()
 
-    def _count_rows(
-        self, parameters: Mapping[str, Tensor], gradients: Mapping[str, Tensor], valid: Tensor | None
-    ) -> None:
+    def _count_rows(self, gradients: Mapping[str, Tensor], valid: Tensor | None) -> None:
         """Send off which rows are zero in one gradient and not in its siblings."""
-        shapes = {name: gradients[name].shape for name in parameters if name in gradients}
         step = self.step
-        groups = rows.groups(shapes, {name: self._parameters.owner(name)[0] for name in shapes})
-        if self._parameters.module is not None and groups:  # one layer a look, as the probes have it
-            groups = [groups[self._random.randrange(len(groups))]]
-        for names in groups:
-            chosen = [gradients[name] for name in names]
-            if not any(g.is_sparse for g in chosen):
-                counts = rows.count(chosen)
-                counts = counts if valid is None else counts * valid
-                self._mail.send(counts, lambda counts, names=names: self._judge_rows(step, names, counts))
-
-    def _judge_rows(self, step: int, names: Sequence[str], counts: Tensor) -> None:
-        for pattern in rows.patterns(names, counts):
-            evidence = {"rows lost": pattern.lost, "rows that live elsewhere": pattern.live, "where": pattern.where}
-            cause = (
-                f"lost where {pattern.where}, while {', '.join(n for n in names if n != pattern.parameter)} live there"
-            )
-            self.alarm([Alarm("LW401", pattern.parameter, step, pattern.chance, cause, evidence)])
+        for names, counts in self._rows.count(gradients, valid):
+            self._mail.send(counts, lambda counts, names=names: self.alarm(judge(step, names, counts)))
 
     def _compare_updates(self, parameters: Mapping[str, Tensor]) -> None:
         found = self._updates.after(parameters)
@@ -334,11 +319,4 @@ class Watch:
             self._teller.tell(alarm.finding(self._parameters))
 
 
-def _dead(name: str, step: int, steps: int, cause: str) -> Alarm:
-    # A gradient that rounds to exactly zero in every element for so many steps has no law: the layers were asked.
-    return Alarm("LW401", name, step, 0.0, cause, {"steps with a gradient of exactly zero": steps})
-
-
-def _total(block: Block) -> float:
-    """The norm of all gradients in the last step of a block."""
-    return float(block.values[-1].clamp_min(0).square().sum().sqrt())
+watch = Watch  # as a verb: `with watch(model, optimizer):`

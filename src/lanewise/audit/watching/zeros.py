@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from lanewise.audit.watching.alarm import Alarm
 from lanewise.audit.watching.norms import ABSENT, Block
 from lanewise.audit.watching.trace import Passed
 
@@ -24,21 +25,24 @@ class Zeros:
 
     def judge(self, block: Block) -> Iterator[tuple[str, int]]:
         """(name, steps) of the parameters that have been zero for long while a sibling lives."""
-        for offset, row in enumerate(block.values):
-            if not bool((row > 0).any()):  # nobody lives: no sign of anything
-                continue
-            step = block.first + offset
-            for name, norm in zip(block.names, row.tolist(), strict=True):
-                if norm == 0:
-                    self._steps[name] = [self._steps.get(name, [step])[0], step]
-                elif norm != ABSENT:
-                    self._steps.pop(name, None)
-        seen = block.values[(block.values != ABSENT).any(1)]
-        if len(seen):
-            self.unused = {n for i, n in enumerate(block.names) if bool((seen[:, i] == ABSENT).all())}
+        rows = block.values.tolist()
+        for step, row in zip(block.steps, rows, strict=True):
+            if (0 in row or self._steps) and any(norm > 0 for norm in row):  # where nobody lives, zero is no sign
+                self._note(step, zip(block.names, row, strict=True))
+        seen = [row for row in rows if any(norm != ABSENT for norm in row)]
+        if seen:
+            absent = (i for i, norm in enumerate(seen[0]) if norm == ABSENT)
+            self.unused = {block.names[i] for i in absent if all(row[i] == ABSENT for row in seen)}
         for name, (first, newest) in self._steps.items():
             if newest - first >= PATIENCE and name in block.names:
                 yield name, newest - first + 1
+
+    def _note(self, step: int, norms: Iterable[tuple[str, float]]) -> None:
+        for name, norm in norms:
+            if norm == 0:
+                self._steps[name] = [self._steps.get(name, [step])[0], step]
+            elif norm != ABSENT:
+                self._steps.pop(name, None)
 
 
 @dataclass(frozen=True)
@@ -80,3 +84,9 @@ def reason(path: str, passed: Sequence[Passed]) -> Reason:
         return Reason(False, "no gradient arrives, at no layer after it either: the loss does not depend on it")
     text = f"no gradient arrives at its layer: it ends in {alive.place}, or between the two"
     return Reason(False, text, alive.path)
+
+
+def dead(name: str, step: int, steps: int, cause: str) -> Alarm:
+    """What is told of a parameter whose gradient is lost."""
+    # A gradient that rounds to exactly zero in every element for so many steps has no law: the layers were asked.
+    return Alarm("LW401", name, step, 0.0, cause, {"steps with a gradient of exactly zero": steps})
