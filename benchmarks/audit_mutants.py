@@ -1,196 +1,102 @@
 """How many small changes of the audit's probes and tolerances do the tests notice?
 
-usage: python benchmarks/audit_mutants.py [--sample 60] [--seed 0] [--json FILE]
+usage: python benchmarks/audit_mutants.py [--part 1/4] [--files tolerance,verdict] [--jobs 2] [--again]
 
-A mutant is one file with one comparison, sign, constant, `max` or `and` changed. Each runs the file's own tests, then
-those of all probes, in a process that is forked after torch was imported; the first test that fails, or no end within
-`--timeout` seconds, is its end. What survives is printed with its line.
+A mutant is one file with one comparison, sign, constant, `max` or `and` changed. Of the tests of the probes, the
+tolerance, the verdict and the conditioning those run that execute the changed statement; the first that fails, or no
+end within `--timeout` seconds, is the mutant's end. What became of each is kept in results/audit_mutants.json, and a
+later run goes on from there; a file that changes loses its results. What survives is printed with its line, and may be
+given a reason there: a later run keeps the reasons of the same changes, as long as they survive.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
-import contextlib
-import importlib.machinery
-import importlib.util
 import json
+import math
 import os
-import random
-import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections import Counter
+from typing import Any
 
-import torch
+import _harness
+from _mutant_tests import ROOT, outcomes, survey
+from _mutations import Mutant, mutants
 
-ROOT = Path(__file__).resolve().parents[1]
 AUDIT = ROOT / "src" / "lanewise" / "audit"
-FILES = (
-    *sorted((AUDIT / "probes").glob("*.py")),
-    *(AUDIT / name for name in ("tolerance.py", "verdict.py", "conditioning.py")),
-)
+FIRST = ("tolerance.py", "verdict.py", "probes/measure.py", "conditioning.py")  # the numbers that decide
+FILES = tuple(dict.fromkeys((*(AUDIT / name for name in FIRST), *sorted((AUDIT / "probes").glob("*.py")))))
 TESTS = (
     "tests/audit/probes",
     "tests/audit/test_tolerance.py",
     "tests/audit/test_verdict.py",
     "tests/audit/test_conditioning.py",
 )
-
-_SWAPS: dict[type, Callable[[], Any]] = {
-    ast.Lt: ast.GtE,
-    ast.LtE: ast.Gt,
-    ast.Gt: ast.LtE,
-    ast.GtE: ast.Lt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-    ast.Mult: ast.Div,
-    ast.Div: ast.Mult,
-    ast.And: ast.Or,
-    ast.Or: ast.And,
-}
-_NAMES = {"max": "min", "min": "max", "any": "all", "all": "any"}
-
-
-class Mutant(NamedTuple):
-    """One changed file."""
-
-    file: Path
-    line: int
-    change: str
-    source: str
-
-
-def mutants(file: Path) -> Iterator[Mutant]:
-    """Every mutant of a file."""
-    original = file.read_text()
-    places = sum(1 for _ in _changes(ast.parse(original)))
-    for place in range(places):
-        tree = ast.parse(original)
-        line, change, apply = next(c for i, c in enumerate(_changes(tree)) if i == place)
-        before = ast.unparse(_statement(tree, line)).splitlines()[0]
-        apply()
-        yield Mutant(file, line, f"{change}: {before[:100]}", ast.unparse(tree))
-
-
-def _changes(tree: ast.Module) -> Iterator[tuple[int, str, Callable[[], None]]]:
-    """(line, what, how) of each change that a tree allows."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Compare) and type(node.ops[0]) in _SWAPS:
-            new = _SWAPS[type(node.ops[0])]()
-            yield node.lineno, f"{_called(node.ops[0])} to {_called(new)}", _setter(node.ops, 0, new)
-        elif isinstance(node, (ast.BinOp, ast.BoolOp)) and type(node.op) in _SWAPS:
-            new = _SWAPS[type(node.op)]()
-            yield node.lineno, f"{_called(node.op)} to {_called(new)}", _setter(node, "op", new)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _NAMES:
-            name = _NAMES[node.func.id]
-            yield node.lineno, f"{node.func.id} to {name}", _setter(node.func, "id", name)
-        elif (
-            isinstance(node, ast.Constant) and isinstance(node.value, (int, float)) and not isinstance(node.value, bool)
-        ):
-            new = node.value * 4 if node.value else 1
-            yield node.lineno, f"{node.value} to {new}", _setter(node, "value", new)
-
-
-def _setter(place: Any, key: Any, value: Any) -> Callable[[], None]:
-    return lambda: place.__setitem__(key, value) if isinstance(place, list) else setattr(place, key, value)
-
-
-def _called(operator: ast.AST) -> str:
-    return type(operator).__name__
-
-
-def _statement(tree: ast.Module, line: int) -> ast.stmt:
-    """The smallest statement that this line is in."""
-    inside = [n for n in ast.walk(tree) if isinstance(n, ast.stmt) and n.lineno <= line <= (n.end_lineno or n.lineno)]
-    return max(inside, key=lambda node: node.lineno)
-
-
-def survives(mutant: Mutant, timeout: float) -> bool:
-    """Whether no test notices."""
-    child = os.fork()
-    if child == 0:
-        _test(mutant)
-    end = time.monotonic() + timeout
-    while time.monotonic() < end:
-        pid, status = os.waitpid(child, os.WNOHANG)
-        if pid:
-            return os.waitstatus_to_exitcode(status) == 0
-        time.sleep(0.05)
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return False
-
-
-def _test(mutant: Mutant) -> None:
-    """Import the mutant in place of its file, run the tests, and leave with their exit code."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    os.dup2(1, 2)
-    os.chdir(ROOT)
-    torch.set_num_threads(1)
-    name = ".".join(mutant.file.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
-    sys.meta_path.insert(0, _Finder(name, mutant))
-    import pytest
-
-    own = ROOT / "tests" / mutant.file.relative_to(AUDIT.parent).parent / f"test_{mutant.file.stem}.py"
-    # Without other plugins: pytest would load the modules of Lanewise, which has one, by itself.
-    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    quiet = ("-x", "-q", "-p", "no:cacheprovider", "-p", "pytest_timeout", "-m", "not slow and not gpu")
-    code = 0
-    for tests in ((str(own),) if own.exists() else (), TESTS):
-        code = code or (int(pytest.main([*quiet, *tests])) if tests else 0)
-    os._exit(min(code, 1))
-
-
-class _Finder(importlib.machinery.SourceFileLoader):
-    """Finds one module, and gives the mutant's source for it."""
-
-    def __init__(self, name: str, mutant: Mutant) -> None:
-        super().__init__(name, str(mutant.file))
-        self._wanted, self._mutant = name, mutant
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """The spec of that module; None for every other."""
-        if name != self._wanted:
-            return None
-        inside = [str(self._mutant.file.parent)] if self._mutant.file.stem == "__init__" else None
-        return importlib.util.spec_from_file_location(
-            name, self._mutant.file, loader=self, submodule_search_locations=inside
-        )
-
-    def get_code(self, fullname: str) -> Any:
-        """The mutant, compiled."""
-        return compile(self._mutant.source, str(self._mutant.file), "exec")
+NAME = "audit_mutants"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--sample", type=int, help="how many mutants, at random; all without this")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--timeout", type=float, default=300.0)
-    parser.add_argument("--json", type=Path)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--part", default="1/1", help="i/n: every n-th mutant from the i-th on")
+    parser.add_argument("--files", default="", help="only files of these names, without .py, with commas")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--timeout", type=float, default=120.0, help="seconds a mutant")
+    parser.add_argument("--longest", type=float, default=math.inf, help="only tests of at most so many seconds")
+    parser.add_argument("--again", action="store_true", help="those too that survived before")
     options = parser.parse_args()
     found = [mutant for file in FILES for mutant in mutants(file)]
-    total = len(found)
-    if options.sample:
-        found = random.Random(options.seed).sample(found, min(options.sample, total))
-    survivors = []
-    for number, mutant in enumerate(found, 1):
-        if survives(mutant, options.timeout):
-            survivors.append(mutant)
-            print(f"{mutant.file.relative_to(ROOT)}:{mutant.line}: {mutant.change}", flush=True)
-        print(f"  {number} of {len(found)}, {len(survivors)} survive", end="\r", file=sys.stderr, flush=True)
-    print(f"{len(found)} of {total} mutants, {len(found) - len(survivors)} noticed, {len(survivors)} survive")
-    if options.json:
-        kept = [{"file": str(m.file.relative_to(ROOT)), "line": m.line, "change": m.change} for m in survivors]
-        options.json.write_text(json.dumps({"mutants": len(found), "of": total, "survivors": kept}, indent=2))
+    stored = _stored()
+    rows, reasons = known(stored, found), {(r["file"], r["change"]): r["why"] for r in stored if "why" in r}
+    for mutant, outcome in _tried(chosen(found, rows, options), options):
+        rows[mutant.key] = row(mutant, outcome, reasons)
+        _harness.write(NAME, [rows[m.key] for m in found if m.key in rows])
+    for kept in rows.values():
+        if kept["outcome"] == "survived":
+            print(f"{kept['file']}:{kept['line']}: {kept['change']}  ({kept.get('why', 'not explained')})")
+    counts = Counter(kept["outcome"] for kept in rows.values())
+    print(f"{len(rows)} of {len(found)} mutants:", ", ".join(f"{n} {outcome}" for outcome, n in counts.items()))
+
+
+def known(stored: list[dict[str, Any]], found: list[Mutant]) -> dict[str, dict[str, Any]]:
+    """The results of mutants that there still are, by their keys."""
+    keys = {mutant.key for mutant in found}
+    return {kept["key"]: kept for kept in stored if kept["key"] in keys}
+
+
+def _stored() -> list[dict[str, Any]]:
+    path = _harness.RESULTS / f"{NAME}.json"
+    return json.loads(path.read_text())["rows"] if path.exists() else []
+
+
+def chosen(found: list[Mutant], rows: dict[str, dict[str, Any]], options: argparse.Namespace) -> list[Mutant]:
+    """The mutants to try: of this part and these files, and without a result so far."""
+    first, step = map(int, options.part.split("/"))
+    files = set(options.files.split(",")) - {""}
+    return [
+        mutant
+        for mutant in found[first - 1 :: step]
+        if (not files or mutant.file.stem in files)
+        and (mutant.key not in rows or (options.again and rows[mutant.key]["outcome"] == "survived"))
+    ]
+
+
+def row(mutant: Mutant, outcome: str, reasons: dict[tuple[str, str], str]) -> dict[str, Any]:
+    """What is kept of a mutant; the reason of a change only while it survives."""
+    file = str(mutant.file.relative_to(ROOT))
+    why = reasons.get((file, mutant.change)) if outcome == "survived" else None
+    kept = {"file": file, "line": mutant.line, "change": mutant.change, "outcome": outcome}
+    return {**kept, **({"why": why} if why else {}), "key": mutant.key}
+
+
+def _tried(wanted: list[Mutant], options: argparse.Namespace) -> Any:
+    """`outcomes`, with a line on what was done so far."""
+    tests = [test for test in survey(FILES, TESTS) if test.seconds <= options.longest] if wanted else []
+    start = time.monotonic()
+    for number, (mutant, outcome) in enumerate(outcomes(wanted, tests, jobs=options.jobs, timeout=options.timeout), 1):
+        each = (time.monotonic() - start) / number
+        print(f"  {number} of {len(wanted)}, {each:.1f} s each: {outcome}  ", end="\r", file=sys.stderr, flush=True)
+        yield mutant, outcome
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Where conditioning explains a difference, and where it does not."""
 
+import pytest
 import torch
 
 from lanewise.audit.call import Call
@@ -26,8 +27,11 @@ def test_the_small_difference_of_a_saturated_tanh_is_explained():
     assert off < 32 * explained
 
 
-def test_a_well_conditioned_function_has_no_excuse():
-    _, explained, size = error(lambda x: x * x.sin(), X)
+@pytest.mark.parametrize(
+    "fn", [lambda x: x * x.sin(), lambda x: torch.sub(x, x.sin(), alpha=0.5).square()], ids=["", "with keywords"]
+)
+def test_a_well_conditioned_function_has_no_excuse(fn):
+    _, explained, size = error(fn, X)
     assert explained < 20 * torch.finfo(torch.float32).eps * size
 
 
@@ -63,6 +67,14 @@ def test_digits_lost_in_the_smallest_numbers_of_a_dtype_are_explained():
     assert explained is not None
     assert norm(half, minus=exact) > 5e-3 * norm(exact) > 5 * torch.finfo(torch.float16).eps * norm(exact)
     assert 0.5 * norm(half, minus=exact) < explained < 0.1 * norm(exact)
+
+
+def test_the_error_is_one_unit_and_one_spacing_of_the_smallest_numbers_together():
+    """At the smallest normal number they are equal. The way back here is one product, of ones and that number."""
+    smallest, unit = torch.finfo(torch.float16).smallest_normal, torch.finfo(torch.float16).eps
+    call = Call(lambda x: x * smallest, kwargs={"x": torch.ones(20_000)}, wrt=("x",), cotangent="ones")
+    explained = conditioning(call, "x", torch.float16)
+    assert explained == pytest.approx(smallest * 2 * unit * 20_000**0.5, rel=0.03)
 
 
 def test_what_is_zero_stays_zero_and_no_sign_turns():

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from lanewise.audit.call import Call
+from lanewise.audit.probes.directions import begin, draw
 
 BATCH = {"0": 0, "output": 0}
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -63,3 +64,9 @@ def half_norm(n):
     """Norms [2] of order 4 of rows of n halves. From 900,000 elements on they pass 40, and their third powers, by which
     the backward pass divides, the range of the dtype: of 2,000,000 the gradient is zero where 3e-5 is right."""
     return Call(lambda x: torch.linalg.vector_norm(x, 4, -1), (values(2, n, dtype=torch.float16),))
+
+
+def trial_of(call, argument="1"):
+    """The trial of an argument's gradient, and three directions from seed 0."""
+    trial = begin(call, argument, "adjoint")
+    return trial, draw(trial, 3, 0)

@@ -203,3 +203,39 @@ def test_mutants_differ_from_their_file_and_from_each_other(benchmark):
     assert len(found) > 50
     assert len({mutant.source for mutant in found} | {ast.unparse(ast.parse(file.read_text()))}) == len(found) + 1
     assert any("LAMBDA = 6.0" in mutant.change and "LAMBDA = 24.0" in mutant.source for mutant in found)
+
+
+def test_a_mutant_runs_the_tests_that_execute_its_statement_its_files_own_first_and_slow_ones_last(benchmark):
+    script, tests = benchmark("audit_mutants"), benchmark("_mutant_tests")
+    file = script.AUDIT / "verdict.py"
+    mutant = next(m for m in script.mutants(file) if "if verdict.miss_probability(1.0) > BLIND" in m.change)
+    assert len(mutant.lines) == 1  # of the head alone
+    lines = frozenset({(str(file), mutant.line)})
+    known = [
+        tests.Test("tests/audit/test_verdict.py::slow", 9.0, lines),
+        tests.Test("tests/audit/test_x.py::second", 0.2, lines),
+        tests.Test("tests/audit/test_x.py::first", 0.1, lines),
+        tests.Test("tests/audit/test_verdict.py::own", 0.3, lines),
+        tests.Test("tests/audit/test_verdict.py::elsewhere", 0.1, frozenset({(str(file), mutant.line + 1)})),
+    ]
+    names = [name.split("::")[1] for name in tests.plan(mutant, known)]
+    assert names == ["own", "first", "second", "slow"]
+    assert len(tests.plan(mutant, known[-1:])) == 1  # where none is known to execute it, all
+
+
+def test_a_mutant_that_has_a_result_is_tried_again_only_on_request_and_if_it_survived(benchmark):
+    script = benchmark("audit_mutants")
+    found = list(script.mutants(script.AUDIT / "verdict.py"))
+    rows = {found[0].key: {"outcome": "survived"}, found[1].key: {"outcome": "noticed"}}
+
+    def chosen(**options):
+        return script.chosen(found, rows, SimpleNamespace(**{"part": "1/1", "files": "", "again": False, **options}))
+
+    assert chosen() == found[2:]
+    assert chosen(again=True) == [found[0], *found[2:]]
+    assert chosen(part="1/2") + chosen(part="2/2") == found[2::2] + found[3::2]
+    assert chosen(files="tolerance") == []
+    assert chosen(files="tolerance,verdict") == found[2:]
+    reasons = {("src/lanewise/audit/verdict.py", found[0].change): "equal"}
+    assert "why" not in script.row(found[0], "noticed", reasons)
+    assert script.row(found[0], "survived", reasons)["why"] == "equal"

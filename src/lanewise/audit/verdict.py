@@ -107,7 +107,7 @@ def judge(
     """
     residual, tolerance, norm = max(samples, key=_badness)
     verdict = Verdict(probe, argument, "passed", residual, tolerance, len(samples), norm, law, context=context)
-    if not residual <= tolerance:
+    if not (math.isfinite(residual) and residual <= tolerance):  # an infinite gradient has an infinite tolerance
         why = f"residual {residual:.3g} where rounding explains {tolerance:.3g}"
         why = why if math.isfinite(residual) else "the gradient or its check holds NaN or infinity"
         return replace(verdict, outcome="failed", reason=why)

@@ -102,6 +102,14 @@ def test_differences_step_less_where_a_kink_is_near(scale):
     assert jvp(Call(Hinge.apply, (x,)), "0").ok
 
 
+def test_a_kink_in_one_output_of_two_is_enough():
+    x = values(40)
+    x[7] = 2e-4
+    call = Call(lambda x: (2 * x.double(), Hinge.apply(x.double()), 3 * x.double()), (x,))
+    _, got, _ = central_difference(call, "0", torch.ones(40).double())
+    torch.testing.assert_close(got, (x > 0).double(), rtol=1e-8, atol=1e-8)
+
+
 def test_of_differences_that_never_agree_those_that_agree_best_serve():
     """Values in steps of 1e-7 drown the shortest differences."""
     x, u = values(40).double(), torch.ones(40).double()

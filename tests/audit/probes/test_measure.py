@@ -12,6 +12,7 @@ def test_chunks_make_no_difference(chunk, monkeypatch):
     monkeypatch.setattr(measure, "CHUNK", chunk)
     assert measure.dot(A, B.T.contiguous().T) == pytest.approx(float((A.double() * B.double()).sum()))
     assert measure.norm(A) == pytest.approx(float(A.double().norm()))
+    assert measure.norm(A, scale=2.0) == pytest.approx(2 * float(A.double().norm()))
     assert measure.norm(A, minus=B, scale=2.0) == pytest.approx(float((2 * A.double() - B.double()).norm()))
     assert measure.norms([A, B]) == pytest.approx(float(torch.cat([A, B]).double().norm()))
     assert measure.numels([A, B]) == 70

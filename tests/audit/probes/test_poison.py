@@ -68,3 +68,22 @@ def test_memory_that_requires_a_gradient_holds_nan_too():
     assert leaf.isnan().all()
     assert leaf.requires_grad
     assert leaf.is_leaf
+
+
+@pytest.fixture
+def algorithms():
+    """torch's setting for deterministic algorithms, as it was again afterwards."""
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    yield torch.use_deterministic_algorithms
+    torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+
+
+@pytest.mark.parametrize("gpu", [True, False])
+@pytest.mark.parametrize(("enabled", "warn_only"), [(False, False), (True, False), (True, True)])
+def test_deterministic_algorithms_are_asked_for_without_a_gpu_alone(gpu, enabled, warn_only, algorithms, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    algorithms(enabled, warn_only=warn_only)
+    with poisoned():
+        assert torch.are_deterministic_algorithms_enabled() == (enabled or not gpu)
+    assert torch.are_deterministic_algorithms_enabled() == enabled
+    assert torch.is_deterministic_algorithms_warn_only_enabled() == warn_only

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lanewise import InputError
 from lanewise.audit.call import Call
-from lanewise.audit.faults import ALL_FAULTS, planted_call
+from lanewise.audit.faults import ALL_FAULTS, Fault, planted_call
 from lanewise.audit.probes import PROBES, applicable, probe
 
 
@@ -30,6 +30,22 @@ def test_every_fault_is_found(make, fault):
     found = [p for p in applicable(call, name) if probe(planted_call(call, name, fault), name, p).outcome == "failed"]
     assert "truth" in found
     assert applicable(call, name)[0] in found
+
+
+@pytest.mark.parametrize("make", [linear, embedding, layer_norm], ids=lambda make: make.__name__)
+def test_one_infinite_element_is_found_by_every_probe(make):
+    """Its norm is infinite, and so is what rounding may do to a gradient of that norm."""
+
+    def spoil(grad):
+        out = grad.clone()
+        out[0, 5] = torch.inf
+        return out
+
+    call = make()
+    name = call.names[-1]
+    faulty = planted_call(call, name, Fault("infinite", "LW102", "", spoil))
+    codes = {p: probe(faulty, name, p).code for p in applicable(call, name) if p != "poison"}
+    assert set(codes.values()) == {"LW102"}
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -57,6 +73,15 @@ def test_no_shape_sign_or_layout_raises_an_alarm(n, m, k, dtype, kind, layout, s
     for name in ("0", "1"):
         for p in ("adjoint", "jvp", "exact", "slices", "truth"):
             assert probe(call, name, p, seed=seed).outcome != "failed"
+
+
+@pytest.mark.parametrize("name", PROBES)
+def test_three_directions_from_seed_0_are_the_default(name):
+    call = linear()
+    stated = PROBES[name](call, "1", probes=3, seed=0)
+    assert PROBES[name](call, "1") == probe(call, "1", name) == stated
+    assert stated.probes == 3
+    assert PROBES[name](call, "1", seed=1) != stated
 
 
 def test_what_applies_depends_on_what_is_known():

@@ -21,6 +21,15 @@ def test_both_ways_find_the_box(dims):
     assert bounding_region(torch.tensor(True)) == ()
 
 
+@pytest.mark.parametrize("at", [(0, 0, 0), (2, 3, 1), (0, 3, 0)])
+def test_one_element_at_an_edge_is_its_own_box(at):
+    wrong = torch.zeros(3, 4, 2, dtype=torch.bool)
+    wrong[at] = True
+    box = tuple((i, i + 1) for i in at)
+    assert bounding_region(wrong) == box
+    assert search_region(wrong.shape, lambda part: bool(wrong[tuple(slice(*ends) for ends in part)].any())) == box
+
+
 EXACT = torch.randn(60, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 OTHER = torch.randn(60, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 
@@ -35,6 +44,10 @@ OTHER = torch.randn(60, 40, dtype=torch.float64, generator=torch.Generator().man
         (EXACT + 0.01 * OTHER, "LW105"),
         (OTHER, "LW104"),
         (EXACT.roll(1), "LW104"),
+        (5 * EXACT + 0.3 * OTHER, "LW105"),  # nearly all of the difference is the factor
+        (1.5 * EXACT + 0.15 * OTHER, "LW104"),
+        (0.7 * EXACT + 0.7 * OTHER, "LW104"),  # what is there is not without what is missing
+        (EXACT * (torch.arange(60) < 1)[:, None] + 1e-3 * OTHER, "LW104"),  # nor is so little of it a part
     ],
 )
 def test_what_a_wrong_gradient_looks_like(gradient, code):
