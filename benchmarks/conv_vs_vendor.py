@@ -31,6 +31,7 @@ from torch import Tensor
 
 from lanewise.audit.gate import GateResult, require
 from lanewise.conv import op, reference
+from lanewise.conv.calls import problem_of
 from lanewise.conv.sliced import is_channels_last, memory_format
 
 CLASSES = {
@@ -214,7 +215,7 @@ def truth(layer: Layer, direction: str, x: Tensor, w: Tensor, dy: Tensor) -> Ten
     """By the fp64 reference, of the mirror image where the layer is transposed."""
     dims = len(layer.kernel)
     image, outcome = (dy, x) if layer.transposed else (x, dy)
-    problem = op._problem(
+    problem = problem_of(
         "forward",
         layer.n,
         image.shape[1],

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from lanewise.audit.faults import FAULTS
 from lanewise.audit.gate import gate, require
 from lanewise.conv import backends, chooser, conv2d, vendor
+from lanewise.conv.calls import call_of
 from lanewise.conv.choices import Choice, Choices
 from lanewise.errors import InputError, UnsupportedError
 
@@ -54,6 +55,7 @@ def ours(monkeypatch, tmp_path):
     monkeypatch.setattr(backends, "without_kernels", lambda device: None)
     monkeypatch.setattr(chooser, "_chosen", {})
     chooser._choices.cache_clear()
+    call_of.cache_clear()  # which know who runs them
 
     def put(module):
         monkeypatch.setitem(sys.modules, "lanewise.conv.launch", module)
@@ -61,6 +63,7 @@ def ours(monkeypatch, tmp_path):
 
     yield put
     chooser._choices.cache_clear()
+    call_of.cache_clear()
 
 
 def slowly(out):

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from lanewise.audit.gate import gate, require
 from lanewise.conv import Conv2d, chooser, conv2d, op, reference, sliced, vendor
+from lanewise.conv.calls import call_of
 from lanewise.conv.plan import plan
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")]
@@ -25,8 +26,10 @@ def choices_of_their_own(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(chooser, "_chosen", {})
     chooser._choices.cache_clear()
+    call_of.cache_clear()  # which know who runs them
     yield
     chooser._choices.cache_clear()
+    call_of.cache_clear()
     torch.cuda.empty_cache()
 
 
