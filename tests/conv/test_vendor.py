@@ -5,7 +5,7 @@ from conv_tensors import of_direction, operands, truth
 from lanewise import conv
 from lanewise.audit.gate import gate, require
 from lanewise.conv import vendor
-from lanewise.conv.problem import Problem
+from lanewise.conv.problem import Problem, output_extent
 
 SMALL = {torch.float32: 1e-6, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11, torch.float64: 1e-14}
 
@@ -47,3 +47,35 @@ def test_outputs_that_see_padding_alone():
     )
     want = torch.nn.functional.conv3d(x.double(), w.double(), bias.double(), **how)
     require(gate("y", conv.conv3d(x, w, bias, **how), want))
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("dilation", [1, 2])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("size", [7, 8, 9])
+def test_the_gradient_of_an_input_is_the_transposed_convolution_of_the_gradient(
+    size, stride, dilation, groups, channels_last
+):
+    """What a GPU is asked for, since that takes no x; here a CPU is."""
+    steps = {"stride": (1, stride, stride), "padding": (0, 1, 0), "dilation": (1, dilation, dilation)}
+    out = tuple(output_extent(size, 3, stride, padding, dilation) for padding in (1, 0))
+    problem = Problem(
+        n=2, c=4, k=6, spatial_in=(1, size, size), spatial_out=(1, *out), kernel=(1, 3, 3), groups=groups,
+        dtype=torch.float64, channels_last=channels_last, direction="input_grad", **steps,
+    )  # fmt: skip
+    x, w, dy = operands(problem)
+    assert problem.transposed is not None
+    require(gate("dx", torch.convolution(dy, w, None, *problem.transposed), truth(problem, x, w, dy), floor=1e-14))
+
+
+def test_what_no_transposed_convolution_gives_is_asked_for_otherwise():
+    step = Problem(
+        n=1, c=4, k=4, spatial_in=(1, 9, 9), spatial_out=(1, 2, 2), kernel=(1, 3, 3), stride=(1, 2, 2),
+        direction="input_grad",
+    )  # fmt: skip
+    assert step.transposed is None  # x goes on for more than a stride behind what y sees: a part of something larger
+    depthwise = Problem(
+        n=1, c=4, k=8, spatial_in=(1, 9, 9), spatial_out=(1, 7, 7), kernel=(1, 3, 3), groups=4, direction="input_grad"
+    )
+    assert depthwise.transposed is None  # which torch does by kernels of its own
