@@ -1,7 +1,10 @@
 """Convolutions on a GPU: the incident's layer and the public reports at their real size, the chooser, graphs."""
 
+import fcntl
+import tempfile
 import warnings
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -31,6 +34,15 @@ def choices_of_their_own(monkeypatch, tmp_path):
     chooser._choices.cache_clear()
     call_of.cache_clear()
     torch.cuda.empty_cache()
+
+
+@pytest.fixture
+def alone():
+    """One such test at a time, whichever process runs it: two do not fit a GPU's memory."""
+    with (Path(tempfile.gettempdir()) / "lanewise-large-tests.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+        torch.cuda.empty_cache()
 
 
 def operands(problem, seed=0):
@@ -75,6 +87,7 @@ def error(problem, got, tensors):
     return (distance / size) ** 0.5
 
 
+@pytest.mark.usefixtures("alone")
 @BACKENDS
 @pytest.mark.parametrize("report", REPORTS, ids=lambda report: report.name)
 def test_the_reports_are_right_at_their_real_size(report, backend, monkeypatch):
@@ -90,6 +103,7 @@ def test_the_reports_are_right_at_their_real_size(report, backend, monkeypatch):
     assert error(problem, got, tensors) <= FLOOR[problem.dtype] * (1 if backend == "ours" else 8)
 
 
+@pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("direction", ["forward", "input_grad", "weight_grad"])
 def test_the_incidents_layer_is_right_and_has_the_same_bits_ten_times(direction, monkeypatch):
     monkeypatch.setenv("LANEWISE_CONV", "ours")
@@ -102,6 +116,7 @@ def test_the_incidents_layer_is_right_and_has_the_same_bits_ten_times(direction,
         assert torch.equal(run(problem, tensors), first)
 
 
+@pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("direction", ["forward", "input_grad", "weight_grad"])
 def test_both_candidates_pass_the_probe_and_are_timed(direction):
     problem = incident(42, direction=direction)
@@ -111,6 +126,7 @@ def test_both_candidates_pass_the_probe_and_are_timed(direction):
     assert choice.backend == min(choice.ms, key=choice.ms.__getitem__)
 
 
+@pytest.mark.usefixtures("alone")
 def test_a_vendor_that_writes_nothing_is_found_at_full_size(monkeypatch):
     problem = incident(42)
     monkeypatch.setattr(vendor, "weight_grad", lambda x, dy, p, precision: x.new_zeros(p.w_shape))
