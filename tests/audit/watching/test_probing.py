@@ -33,6 +33,41 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }
 
 
+class LlamaRMSNorm(nn.Module):
+    """As libraries of language models write it themselves."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight, self.variance_epsilon = nn.Parameter(torch.rand(width)), 1e-6
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        wide = hidden_states.to(torch.float32)
+        wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.variance_epsilon)
+        return self.weight * wide.to(hidden_states.dtype)
+
+
+class GemmaRMSNorm(LlamaRMSNorm):
+    """Of the same name and another formula."""
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        return super().forward(hidden_states) / self.weight * (1 + self.weight)
+
+
+class Conv1D(nn.Module):
+    """GPT-2's linear layer."""
+
+    def __init__(self, out: int, width: int) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.randn(width, out)), nn.Parameter(torch.randn(out))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.addmm(self.bias, x.view(-1, x.size(-1)), self.weight).view(*x.shape[:-1], -1)
+
+
+LAYERS["rms_norm of a library"] = (lambda: LlamaRMSNorm(12), WORDS)
+LAYERS["Conv1D"] = (lambda: Conv1D(7, 12), WORDS)
+
+
 class Twisted(torch.autograd.Function):
     """The same values; a gradient that is a thousandth too large."""
 
@@ -62,7 +97,7 @@ def test_a_healthy_layer_passes_in_every_argument(name: str):
     layer = make()
     running = looked_at(layer, lambda: torch.randn(shape, requires_grad=True))
     assert running.findings == []
-    arguments = {"input" if argument == "x" else argument for _, argument in running.coverage}
+    arguments = {"input" if argument in ("x", "hidden_states") else argument for _, argument in running.coverage}
     assert arguments == {"input", *(n for n, _ in layer.named_parameters())}
     for covered in running.coverage.values():
         assert set(covered.outcomes) == {"passed"}, covered.reason
@@ -120,6 +155,15 @@ def test_a_layer_that_computes_something_else_is_skipped_with_the_reason():
     running = looked_at(Coarse(6, 5), lambda: torch.randn(4, 6))
     assert running.findings == []
     covered = running.coverage["model (Coarse)", "weight"]
+    assert set(covered.outcomes) == {"skipped"}
+    assert "its forward pass is off by" in covered.reason
+
+
+def test_a_layer_that_has_the_name_and_another_formula_is_skipped():
+    torch.manual_seed(0)
+    running = looked_at(GemmaRMSNorm(6), lambda: torch.randn(4, 6))
+    assert running.findings == []
+    covered = running.coverage["model (GemmaRMSNorm)", "weight"]
     assert set(covered.outcomes) == {"skipped"}
     assert "its forward pass is off by" in covered.reason
 

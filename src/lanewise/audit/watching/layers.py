@@ -44,7 +44,19 @@ class Kind:
 
 def kind_of(module: nn.Module) -> Kind | None:
     """The kind that a module is of; None for a module that nothing is known about."""
-    return next((kind for classes, kind in _KINDS.items() if isinstance(module, classes)), None)
+    known = (kind for classes, kind in _KINDS.items() if isinstance(module, classes))
+    return next(known, None) or _by_name(module)
+
+
+def _by_name(module: nn.Module) -> Kind | None:
+    """The kind of a layer that libraries write themselves, by the names of its classes and what it has.
+
+    One that computes something else after all (Gemma adds 1 to the weight) its forward pass gives away, and is skipped.
+    """
+    names, own = [kind.__name__ for kind in type(module).__mro__], {name for name, _ in module.named_parameters()}
+    if own == {"weight"} and any(n.endswith(("RMSNorm", "T5LayerNorm")) for n in names):
+        return _WRITTEN_RMS_NORM if isinstance(_epsilon(module), float) else None
+    return _TRANSPOSED_LINEAR if own == {"weight", "bias"} and "Conv1D" in names else None
 
 
 def parametrized(module: nn.Module) -> bool:
@@ -95,6 +107,19 @@ def _rms_norm(module: Any, input: Tensor, weight: Tensor | None = None) -> Tenso
     # Without `eps` torch takes the machine's epsilon of the dtype, which float64 must not.
     eps = torch.finfo(torch.float32).eps if module.eps is None else module.eps
     return F.rms_norm(input, module.normalized_shape, weight, eps)
+
+
+def _epsilon(module: Any) -> Any:
+    names = ("variance_epsilon", "eps", "epsilon")
+    return next((getattr(module, name) for name in names if hasattr(module, name)), None)
+
+
+def _written_rms_norm(module: Any, input: Tensor, weight: Tensor) -> Tensor:
+    return weight * (input * torch.rsqrt(input.square().mean(-1, keepdim=True) + _epsilon(module)))
+
+
+def _transposed_linear(module: Any, input: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return input @ weight + bias
 
 
 def _group_norm(module: Any, input: Tensor, weight: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
@@ -166,6 +191,9 @@ _KINDS: Mapping[tuple[type[nn.Module], ...], Kind] = {
     (nn.Embedding,): Kind(_embedding, (), _longest(lambda m: 0), lambda m: m.embedding_dim, _padding_row),
     (nn.MultiheadAttention,): Kind(refuse=_attention),
 }
+
+_WRITTEN_RMS_NORM = Kind(_written_rms_norm, ("weight",), _longest(lambda m: 1))
+_TRANSPOSED_LINEAR = Kind(_transposed_linear, _ALL, _longest(lambda m: 1), lambda m: m.weight.shape[1])  # GPT-2's
 
 ACTIVATIONS = (
     *(nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish, nn.Softplus, nn.Softsign),
