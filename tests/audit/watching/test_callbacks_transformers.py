@@ -99,7 +99,7 @@ def test_a_fault_is_found_in_its_layer(options: dict[str, Any], name: str, codes
     callback = transformers_callback(on_finding="ignore", every=1)
     fit(language_model(name), tmp_path, callback, **options)
     findings = callback.running.watch.findings
-    assert {f.code for f in findings} == codes
+    assert codes <= {f.code for f in findings} <= codes | {"LW404"}  # where it was the layer's turn
     assert {(f.operator, f.argument) for f in findings} == {(PLACE, "weight")}
     assert max(f.evidence["step"] for f in findings) <= last
 
@@ -118,14 +118,14 @@ def test_a_finding_stops_the_run_before_the_update(tmp_path: Path):
 def test_a_finding_is_warned_of_or_handed_to_a_function(tmp_path: Path):
     found: list[Any] = []
     fit(language_model("nan"), tmp_path, transformers_callback(on_finding=found.append), steps=2)
-    assert [f.code for f in found] == ["LW403"]
+    assert found[0].code == "LW403"
     with pytest.warns(FindingWarning, match="LW403 model.layers.0.mlp.down_proj"):
         fit(language_model("nan"), tmp_path, transformers_callback(), steps=2)
 
 
 def test_a_resumed_run_counts_on(tmp_path: Path):
     log = tmp_path / "watch.jsonl"
-    first = transformers_callback(on_finding="ignore", every=50, log=log)
+    first = transformers_callback(on_finding="ignore", every=50, log=log, probe=False)
     fit(language_model("scaled"), tmp_path, first, steps=10, save_strategy="steps")
     callback = transformers_callback(on_finding="ignore", every=1, log=log)
     checkpoint = str(tmp_path / "run" / "checkpoint-10")
@@ -143,4 +143,4 @@ def test_a_copy_watches_for_itself(tmp_path: Path):
     assert copied.running.watch is None
     fit(language_model("nan"), tmp_path, copied, steps=2)
     assert copied.running.watch.every == 7
-    assert [f.code for f in copied.running.watch.findings] == ["LW403"]
+    assert copied.running.watch.findings[0].code == "LW403"
