@@ -106,6 +106,8 @@ def compare(tf32: bool, options: argparse.Namespace) -> dict[str, Any]:
         losses[name], seconds[name] = train(model, images, labels, options.steps)
     theirs = [losses[name] for name in ("torch", *OTHERS)]
     spread = max(max(map(_apart, a, b)) for a, b in itertools.combinations(theirs, 2))
+    # The two runs alone, for whoever wants to toss that coin: torch's with its channels last, and ours, from torch's.
+    pair = {f"{name}_from_torch": max(map(_apart, theirs[0], losses[name])) for name in ("channels_last", "ours")}
     distance = max(min(_apart(other, x) for other in step) for x, *step in zip(losses["ours"], *theirs, strict=True))
     return {
         "allow_tf32": tf32,
@@ -117,6 +119,7 @@ def compare(tf32: bool, options: argparse.Namespace) -> dict[str, Any]:
         "torch_runs": len(theirs),
         "torch_runs_apart": spread,
         "ours_apart": distance,
+        **pair,
         "losses_pass": distance <= max(spread, 1e-6),
         "torch_ms_step": seconds["torch"] / options.steps * 1e3,
         "ours_ms_step": seconds["ours"] / options.steps * 1e3,
